@@ -1,0 +1,193 @@
+// The sans-I/O RC engine: it is given work requests, packets and the time, and gives back packets, completions and the
+// next deadline. It reads no clock, opens no socket, starts no thread. Its owner (a socket adapter, the virtual-time
+// loop, a simulator, a fuzzer) is its *link*.
+//
+// Ownership and threads. The engine owns queue pairs, memory table and paths; the owner owns completion queues,
+// MemoryOps and the lock: every method of Engine needs that lock. Without it, and concurrently with the engine, one
+// thread at a time may call QueuePair::post_send, one QueuePair::post_recv, and one CompletionQueue::poll/arm.
+//
+// Egress is pulled: next_tx() when the link can send. Ingress is two steps: classify() changes no state; the link
+// verifies the ICRC and copies; commit().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/time.hpp"
+#include "transport/completion_queue.hpp"
+#include "transport/memory.hpp"
+#include "transport/types.hpp"
+#include "wire/headers.hpp"
+
+namespace tensorwire::transport {
+
+class QueuePair;
+
+/// A path is where the queue pairs towards one peer queue for the link: it has its own round-robin ready list and its
+/// own limit of unacknowledged bytes, and a link that cannot send on it (ring full, priority paused) blocks it without
+/// holding up the others.
+using PathId = std::uint32_t;
+inline constexpr PathId kDefaultPath = 0;
+
+struct PathConfig {
+  std::uint64_t window_bytes =
+      1ULL << 20;  ///< unacknowledged payload bytes, all its queue pairs together; one packet always passes
+  bool whole_messages = false;  ///< no segmentation: one packet carries a message (same-host link)
+};
+
+struct EngineConfig {
+  std::uint64_t seed = 1;                ///< keys
+  Ps ack_timeout_floor = 0;              ///< an adapter in real time sets 20 ms
+  std::uint32_t ack_request_every = 16;  ///< packets between AckReq bits inside a message
+  std::uint32_t ack_coalesce = 16;       ///< a responder acknowledges at the latest after so many packets
+  std::uint64_t qp_window_bytes =
+      1ULL << 20;  ///< unacknowledged payload bytes of one queue pair (default: twice the bandwidth-delay product)
+};
+
+struct QpInit {
+  QpType type = QpType::kRc;
+  std::uint32_t qpn = 0;  ///< chosen by the owner: [23:16] process slot, [15:13] shard, [12:0] random
+  PdId pd = 0;
+  CompletionQueue* send_cq = nullptr;
+  CompletionQueue* recv_cq = nullptr;
+  QpCaps caps;
+  bool signal_all = false;
+  void* user = nullptr;  ///< handed back in events
+};
+
+/// Told of asynchronous events inside an engine call; must not call back into the engine.
+class EventListener {
+ public:
+  virtual ~EventListener() = default;
+  virtual void on_async_event(AsyncEvent event, QueuePair& qp) noexcept = 0;
+};
+
+/// One packet to send, as fields and pieces, never bytes. Valid until the next call of next_tx(): the link serialises
+/// before that. A link that hands descriptors on instead of bytes (same-host) may rely on the pieces until the work
+/// request completes.
+struct TxDesc {
+  wire::Headers headers;  ///< pad set, psn set
+  const AddressVector* av = nullptr;
+  PathId path = kDefaultPath;
+  std::uint32_t src_qpn = 0;
+  std::uint32_t payload_bytes = 0;
+  bool retransmission = false;
+  bool inline_pieces = false;  ///< every piece is engine memory
+  std::uint8_t piece_count = 0;
+  std::array<Piece, kMaxSge> pieces;  ///< first piece_count valid; sum of lengths == payload_bytes
+};
+
+enum class RxAction : std::uint8_t {
+  kDrop,     ///< forget it; `drop` says why; nothing to commit
+  kControl,  ///< verify the ICRC, then commit(); no bytes to place
+  kPlace,    ///< verify and copy the payload to `pieces`, then commit() or reject()
+};
+
+enum class DropReason : std::uint8_t {
+  kNone,
+  kUnknownQp,
+  kWrongState,
+  kWrongSource,  ///< RC: not the peer's address
+  kWrongPkey,
+  kWrongOpcode,    ///< service of another QP type, or not supported
+  kOutOfSequence,  ///< beyond the expected PSN after the one NAK
+  kStale,          ///< an ACK for nothing outstanding, a duplicate not worth an answer
+  kBadLength,
+};
+[[nodiscard]] std::string_view name(DropReason reason) noexcept;
+
+struct PacketSource {
+  wire::Gid address;
+  std::uint32_t mtu =
+      4096;  ///< largest payload of a packet on the link it came by (message size on the same-host link)
+  bool congestion_experienced = false;  ///< IP ECN field is CE
+};
+
+/// What classify() found. `plan` and `qp` are the engine's own and travel unchanged to commit().
+struct RxVerdict {
+  RxAction action = RxAction::kDrop;
+  DropReason drop = DropReason::kNone;
+  bool verify_first =
+      true;  ///< First/Only: the ICRC must be right before a byte is copied. False: copy and CRC may be fused
+  std::uint8_t plan = 0;
+  std::uint8_t piece_count = 0;
+  QueuePair* qp = nullptr;
+  std::array<Piece, kMaxSge> pieces;
+};
+
+/// Counters under the names that mlx5 gives them (rdma statistic / hw_counters); monotonic.
+struct EngineCounters {
+  std::uint64_t tx_packets = 0, tx_bytes = 0, rx_packets = 0, rx_bytes = 0;  ///< payload bytes
+  std::uint64_t retransmitted_packets = 0;                                   ///< packets sent again, any cause
+  std::uint64_t out_of_sequence = 0;                                         ///< responder: PSN beyond the expected one
+  std::uint64_t packet_seq_err = 0;                                          ///< requester: NAK-sequence received
+  std::uint64_t local_ack_timeout_err = 0;                                   ///< requester: timer fired
+  std::uint64_t duplicate_request = 0;
+  std::uint64_t implied_nak_seq_err = 0;
+  std::uint64_t rnr_nak_retry_err = 0;  ///< requester: RNR NAK received
+  std::uint64_t out_of_buffer = 0;      ///< responder: no receive work request
+  std::uint64_t req_remote_access_errors = 0, req_remote_invalid_request = 0, req_cqe_error = 0,
+                req_cqe_flush_error = 0;
+  std::uint64_t resp_remote_access_errors = 0, resp_local_length_error = 0, resp_cqe_error = 0,
+                resp_cqe_flush_error = 0;
+  std::uint64_t rx_dropped = 0;  ///< classify() said kDrop
+};
+
+class Engine {
+ public:
+  explicit Engine(const EngineConfig& config, EventListener* events = nullptr);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // ---- set-up: may allocate; @throws Error on bad limits (too many WRs, SGEs, inline bytes; QPN in use)
+  [[nodiscard]] PdId create_pd();
+  /// Returns 0, or EBUSY while regions or queue pairs of this domain live.
+  int destroy_pd(PdId pd);
+  MemoryTable& memory() noexcept;
+  QueuePair& create_qp(const QpInit& init);
+  /// Returns 0; the queue pair's completions are purged from its queues (their consumers must be excluded).
+  void destroy_qp(QueuePair& qp);
+  [[nodiscard]] QueuePair* find_qp(std::uint32_t qpn) noexcept;
+  /// Applies the attribute rules of ibv_modify_qp (required and optional masks of each transition). Returns 0, or
+  /// EINVAL with nothing changed. `path` is read when kAttrAv is set.
+  int modify_qp(QueuePair& qp, const QpAttr& attr, std::uint32_t mask, Ps now, PathId path = kDefaultPath);
+  /// @return the new path's id; ids are dense and never reused.
+  PathId create_path(const PathConfig& config);
+  void set_path_window(PathId path, std::uint64_t window_bytes);
+  void set_path_blocked(PathId path, bool blocked) noexcept;
+
+  // ---- egress
+  /// The owner saw work posted to qp (post_send): the engine looks at its send queue.
+  void doorbell(QueuePair& qp, Ps now) noexcept;
+  [[nodiscard]] bool has_tx() const noexcept;
+  /// Fills up to out.size() descriptors, all of one path, at most `budget_bytes` of payload (one packet always fits);
+  /// returns how many. Control packets (ACK, NAK) come first.
+  std::size_t next_tx(Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept;
+  /// The link could not read the pieces of a descriptor that next_tx gave (memory gone): local protection error for its
+  /// work request.
+  void tx_failed(const TxDesc& desc, Ps now) noexcept;
+
+  // ---- ingress
+  [[nodiscard]] RxVerdict classify(const wire::Headers& headers, std::uint32_t payload_bytes,
+                                   const PacketSource& source, Ps now) const noexcept;
+  void commit(const RxVerdict& verdict, const wire::Headers& headers, std::uint32_t payload_bytes, Ps now) noexcept;
+  /// Placement failed (memory gone): NAK remote operational error, local error.
+  void reject(const RxVerdict& verdict, const wire::Headers& headers, Ps now) noexcept;
+
+  // ---- time
+  /// The earliest time at which on_timer() has something to do; kNever when idle.
+  [[nodiscard]] Ps next_deadline() const noexcept;
+  /// Fires what is due. The owner drains its sockets first, with a drain that began after the deadline.
+  void on_timer(Ps now) noexcept;
+
+  [[nodiscard]] const EngineCounters& counters() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tensorwire::transport

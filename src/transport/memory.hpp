@@ -1,0 +1,73 @@
+// Registered memory: protection domains, regions, and the check that every local and remote access goes through. The
+// table knows keys, ranges and rights; it never touches a byte. Bytes move only through a region's MemoryOps, and only
+// in the hands of a link.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+
+#include "base/random.hpp"
+#include "transport/types.hpp"
+
+namespace tensorwire::transport {
+
+/// How a link reaches the bytes of a region: host memory, CUDA memory, or none (simulation).
+class MemoryOps {
+ public:
+  virtual ~MemoryOps() = default;
+
+  /// Copies region bytes at `address` into `to`. When `crc` is given, advances that CRC register (wire/icrc.hpp) over
+  /// them in the same pass. Returns false when the memory is gone (unmapped after registration).
+  virtual bool load(std::uint64_t address, std::span<std::byte> to, std::uint32_t* crc) noexcept = 0;
+  /// Copies `from` into region bytes at `address`, in ascending order, the last bytes last (consumers poll the last
+  /// byte).
+  virtual bool store(std::uint64_t address, std::span<const std::byte> from, std::uint32_t* crc) noexcept = 0;
+};
+
+using PdId = std::uint32_t;
+
+struct MemoryRegion {
+  std::uint64_t iova = 0;     ///< first address as work requests and peers name it
+  std::uint64_t length = 0;   ///< bytes
+  std::uint64_t address = 0;  ///< first address as MemoryOps knows it; equals iova unless registered with another iova
+  std::uint32_t access = 0;
+  std::uint32_t key = 0;  ///< lkey and rkey: 32 random bits
+  PdId pd = 0;
+  MemoryOps* ops = nullptr;
+};
+
+/// A run of bytes inside one region (mr != nullptr, `address` in MemoryOps terms), or inside engine memory (mr ==
+/// nullptr: inline data, `address` is a host pointer).
+struct Piece {
+  const MemoryRegion* mr = nullptr;
+  std::uint64_t address = 0;
+  std::uint32_t length = 0;
+};
+
+enum class AccessResult : std::uint8_t { kOk, kBadKey, kWrongPd, kOutOfRange, kNoRight };
+
+class MemoryTable {
+ public:
+  explicit MemoryTable(std::uint64_t seed) : random_(seed) {}
+
+  /// Set-up path: allocates. `length` may be zero.
+  const MemoryRegion& add(MemoryRegion region);
+  /// False when no region has this key.
+  bool remove(std::uint32_t key) noexcept;
+  [[nodiscard]] const MemoryRegion* find(std::uint32_t key) const noexcept;
+
+  /// The one check: key known, same PD, [address, address + length) inside the region (no wrap), every right in
+  /// `rights` granted. On kOk `piece` names the bytes. A zero-length access needs no valid key (IB
+  /// specification 9.7.4.1.5, 10.6.7) and is not asked here.
+  [[nodiscard]] AccessResult check(std::uint32_t key, PdId pd, std::uint64_t address, std::uint64_t length,
+                                   std::uint32_t rights, Piece& piece) const noexcept;
+
+ private:
+  Random random_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<MemoryRegion>> regions_;
+};
+
+}  // namespace tensorwire::transport

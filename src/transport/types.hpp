@@ -1,0 +1,180 @@
+// The vocabulary of the transport: work requests, completions, queue-pair attributes. Values of enumerators and mask
+// bits equal those of libibverbs, so that the ibverbs room translates by name and not by table; nothing here includes
+// its headers.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/time.hpp"
+#include "wire/gid.hpp"
+#include "wire/headers.hpp"
+
+namespace tensorwire::transport {
+
+enum class QpType : std::uint8_t { kRc = 2, kUc = 3, kUd = 4 };
+enum class QpState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr };
+
+// Access rights of a memory region or a queue pair.
+inline constexpr std::uint32_t kAccessLocalWrite = 1U << 0;
+inline constexpr std::uint32_t kAccessRemoteWrite = 1U << 1;
+inline constexpr std::uint32_t kAccessRemoteRead = 1U << 2;
+inline constexpr std::uint32_t kAccessRemoteAtomic = 1U << 3;
+
+enum class WrOpcode : std::uint8_t {
+  kWrite = 0,
+  kWriteImm = 1,
+  kSend = 2,
+  kSendImm = 3,
+  kRead = 4,
+  kCompareSwap = 5,
+  kFetchAdd = 6
+};
+
+enum class WcStatus : std::uint8_t {
+  kSuccess = 0,
+  kLocalLengthError = 1,
+  kLocalQpOperationError = 2,
+  kLocalProtectionError = 4,
+  kFlushError = 5,
+  kBadResponseError = 7,
+  kLocalAccessError = 8,
+  kRemoteInvalidRequestError = 9,
+  kRemoteAccessError = 10,
+  kRemoteOperationError = 11,
+  kRetryExceeded = 12,
+  kRnrRetryExceeded = 13,
+  kRemoteAborted = 16,
+  kFatal = 18,
+};
+
+enum class WcOpcode : std::uint8_t {
+  kSend = 0,
+  kWrite = 1,
+  kRead = 2,
+  kCompareSwap = 3,
+  kFetchAdd = 4,
+  kRecv = 128,
+  kRecvWithImm = 129
+};
+
+inline constexpr std::uint32_t kWcWithGrh = 1U << 0;
+inline constexpr std::uint32_t kWcWithImm = 1U << 1;
+
+struct Sge {
+  std::uint64_t address = 0;
+  std::uint32_t length = 0;
+  std::uint32_t lkey = 0;
+};
+
+inline constexpr std::uint32_t kMaxSge = 16;
+inline constexpr std::uint32_t kMaxInlineBytes = 512;
+inline constexpr std::uint32_t kMaxMessageBytes = 1U << 31;
+
+struct SendWr {
+  std::uint64_t wr_id = 0;
+  WrOpcode opcode = WrOpcode::kSend;
+  bool signaled = true;
+  bool solicited = false;
+  bool fence = false;
+  bool inline_data = false;  ///< copy the bytes now; lkeys are not looked at
+  std::uint32_t immediate = 0;
+  std::uint64_t remote_address = 0;
+  std::uint32_t rkey = 0;
+  std::span<const Sge> sges;
+};
+
+struct RecvWr {
+  std::uint64_t wr_id = 0;
+  std::span<const Sge> sges;
+};
+
+struct Completion {
+  std::uint64_t wr_id = 0;
+  WcStatus status = WcStatus::kSuccess;
+  WcOpcode opcode = WcOpcode::kSend;
+  std::uint32_t vendor_error = 0;
+  std::uint32_t byte_len = 0;
+  std::uint32_t immediate = 0;
+  std::uint32_t qp_num = 0;
+  std::uint32_t src_qp = 0;
+  std::uint32_t flags = 0;
+};
+
+/// Where a queue pair's packets go; fixed at RTR.
+struct AddressVector {
+  wire::Gid local;
+  wire::Gid remote;
+  std::uint8_t sgid_index = 0;
+  std::uint8_t traffic_class = 0;  ///< the IP ToS byte: DSCP << 2
+  std::uint8_t hop_limit = 64;
+  std::uint32_t flow_label = 0;
+  std::uint16_t udp_source_port = 0;  ///< entropy for ECMP, 0xC000 and up; from the flow label, else the QPNs
+};
+
+enum class MtuCode : std::uint8_t { k256 = 1, k512 = 2, k1024 = 3, k2048 = 4, k4096 = 5 };
+[[nodiscard]] constexpr std::uint32_t mtu_bytes(MtuCode code) noexcept { return 128U << static_cast<unsigned>(code); }
+
+struct QpCaps {
+  std::uint32_t max_send_wr = 1;
+  std::uint32_t max_recv_wr = 1;
+  std::uint32_t max_send_sge = 1;
+  std::uint32_t max_recv_sge = 1;
+  std::uint32_t max_inline_data = 0;
+};
+
+// Bits of the attribute mask of modify_qp (IB specification table 96 "QP state transition properties").
+inline constexpr std::uint32_t kAttrState = 1U << 0;
+inline constexpr std::uint32_t kAttrCurState = 1U << 1;
+inline constexpr std::uint32_t kAttrEnSqdAsync = 1U << 2;
+inline constexpr std::uint32_t kAttrAccessFlags = 1U << 3;
+inline constexpr std::uint32_t kAttrPkeyIndex = 1U << 4;
+inline constexpr std::uint32_t kAttrPort = 1U << 5;
+inline constexpr std::uint32_t kAttrQkey = 1U << 6;
+inline constexpr std::uint32_t kAttrAv = 1U << 7;
+inline constexpr std::uint32_t kAttrPathMtu = 1U << 8;
+inline constexpr std::uint32_t kAttrTimeout = 1U << 9;
+inline constexpr std::uint32_t kAttrRetryCnt = 1U << 10;
+inline constexpr std::uint32_t kAttrRnrRetry = 1U << 11;
+inline constexpr std::uint32_t kAttrRqPsn = 1U << 12;
+inline constexpr std::uint32_t kAttrMaxQpRdAtomic = 1U << 13;
+inline constexpr std::uint32_t kAttrAltPath = 1U << 14;
+inline constexpr std::uint32_t kAttrMinRnrTimer = 1U << 15;
+inline constexpr std::uint32_t kAttrSqPsn = 1U << 16;
+inline constexpr std::uint32_t kAttrMaxDestRdAtomic = 1U << 17;
+inline constexpr std::uint32_t kAttrPathMigState = 1U << 18;
+inline constexpr std::uint32_t kAttrCap = 1U << 19;
+inline constexpr std::uint32_t kAttrDestQpn = 1U << 20;
+
+struct QpAttr {
+  QpState state = QpState::kReset;
+  QpState cur_state = QpState::kReset;
+  bool has_grh = false;  ///< ah_attr.is_global; RTR without it is EINVAL on every RoCE port
+  AddressVector av;
+  MtuCode path_mtu = MtuCode::k1024;
+  std::uint32_t qkey = 0;
+  std::uint32_t rq_psn = 0;
+  std::uint32_t sq_psn = 0;
+  std::uint32_t dest_qpn = 0;
+  std::uint32_t access_flags = 0;
+  std::uint16_t pkey_index = 0;
+  std::uint8_t port = 1;
+  std::uint8_t max_rd_atomic = 0;
+  std::uint8_t max_dest_rd_atomic = 0;
+  std::uint8_t min_rnr_timer = 0;  ///< 5-bit code
+  std::uint8_t timeout = 0;        ///< 4.096 us x 2^n, 0 = infinite
+  std::uint8_t retry_cnt = 0;
+  std::uint8_t rnr_retry = 0;  ///< 7 = infinite
+};
+
+enum class AsyncEvent : std::uint8_t {
+  kQpFatal = 1,
+  kQpRequestError = 2,
+  kQpAccessError = 3,
+  kCommEstablished = 4,
+  kSqDrained = 5,
+};
+
+}  // namespace tensorwire::transport
