@@ -1,0 +1,78 @@
+// The ranks of one job, in touch over TCP: rendezvous, exchange of small byte strings, and news of a death. Rank 0
+// serves, the others connect; the connections stay open, so a rank that dies is noticed by its reset within
+// milliseconds. A Group owns one watcher thread. All ranks make the same collective calls in the same order.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/time.hpp"
+#include "bootstrap/options.hpp"
+
+namespace tensorwire::bootstrap {
+
+using Bytes = std::vector<std::byte>;
+
+/// The longest payload of one rank in one collective call.
+inline constexpr std::size_t kMaxPayload = 16U << 20;
+
+/// Why the group is broken. The first cause is kept.
+struct FailedRank {
+  int rank = 0;
+  std::string host;
+  std::string reason;  ///< "connection reset (the process died)", or what abort() was given
+};
+
+class Group {
+ public:
+  /// Returns when all ranks are in.
+  /// @throws Error: missing ranks by number, a world size that disagrees, a rank given twice, a wrong secret, an
+  /// address that does not resolve or cannot be bound; within options.timeout.
+  [[nodiscard]] static std::unique_ptr<Group> join(const GroupOptions& options);
+
+  /// Leaves if leave() was not called: the destruction of a Group is not a death.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int world_size() const noexcept;
+  [[nodiscard]] int local_rank() const noexcept;
+  /// The host name of a rank as it gave it at join.
+  [[nodiscard]] const std::string& host(int rank) const;
+  /// "rank 3 on gpu07"
+  [[nodiscard]] std::string name(int rank) const;
+
+  /// Every rank gives bytes (lengths may differ) and gets all ranks' bytes, by rank.
+  /// @throws Error: a rank failed or left (named), ranks that did not come within the bound (named), too long.
+  [[nodiscard]] std::vector<Bytes> all_gather(std::span<const std::byte> mine);
+  /// Everyone gets what `root` gave.
+  [[nodiscard]] Bytes broadcast(std::span<const std::byte> mine, int root = 0);
+  /// @param bound  wall-clock limit; 0: options.timeout
+  void barrier(Ps bound = 0);
+
+  /// True once any rank has died or aborted. One relaxed atomic load: for wait loops.
+  [[nodiscard]] bool failed() const noexcept;
+  /// Who and why; takes a lock once failed() is true.
+  [[nodiscard]] std::optional<FailedRank> failed_rank() const;
+  /// Throws the Error of the failed rank if there is one.
+  void throw_if_failed(std::string_view during) const;
+
+  /// Tells every rank that this one gives up; they see it as failed_rank(). Idempotent, never throws.
+  void abort(std::string_view reason) noexcept;
+
+  /// Says goodbye: what follows on this connection is no death. Does not wait for the others. Idempotent.
+  void leave() noexcept;
+
+ private:
+  class State;
+  explicit Group(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tensorwire::bootstrap

@@ -1,0 +1,78 @@
+// An open RDMA device with its port and its chosen GID: the root that protection domains, queues and queue pairs hang
+// on. Everything made from a Context shares ownership of it, so destruction order cannot go wrong.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "verbs/gid.hpp"
+#include "verbs/library.hpp"
+
+namespace tensorwire::verbs {
+
+/// What the user asks for; all defaults: the automatic choice.
+struct DeviceWish {
+  std::string device;            ///< "", "soft", "soft1", "mlx5_0" or "mlx5_0:2" (port after the colon)
+  std::optional<int> gid_index;  ///< --gid-index or TENSORWIRE_GID_INDEX
+  std::optional<Gid> route_to;   ///< a peer's address: prefer the GID whose interface routes to it
+};
+
+class Context {
+ public:
+  /// Chooses library, device, port and GID by the rules of device_choice.hpp and gid.hpp, and opens it.
+  /// @throws Error with one line that says why and what to do.
+  [[nodiscard]] static std::shared_ptr<Context> open(const DeviceWish& wish);
+
+  /// As open(), on a library that the caller chose.
+  [[nodiscard]] static std::shared_ptr<Context> open_on(std::shared_ptr<const Library> library, const DeviceWish& wish,
+                                                        std::string reason);
+
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  /// One line: device, port, GID index and address, RoCE version, provider, MTU, and why they were chosen.
+  [[nodiscard]] std::string describe() const;
+
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] bool is_soft() const noexcept { return library_->is_soft(); }
+  [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
+  [[nodiscard]] int gid_index() const noexcept { return gid_.entry.index; }
+  [[nodiscard]] const Gid& gid() const noexcept { return gid_.entry.gid; }
+  [[nodiscard]] ibv_mtu mtu() const noexcept { return mtu_; }
+  [[nodiscard]] const ibv_device_attr& limits() const noexcept { return limits_; }
+  [[nodiscard]] ibv_context* raw() const noexcept { return context_; }
+  [[nodiscard]] const Functions& call() const noexcept { return library_->call(); }
+  [[nodiscard]] const DirectFunctions& direct() const noexcept { return library_->direct(); }
+
+  /// A counter by the name mlx5 uses ("out_of_sequence", "local_ack_timeout_err", "rx_icrc_encapsulated"): from the
+  /// HCA's direct verbs, else from sysfs hw_counters and counters; nullopt where there is none of that name.
+  [[nodiscard]] std::optional<std::uint64_t> counter(std::string_view name) const;
+
+ private:
+  Context(std::shared_ptr<const Library> library, ibv_context* context) noexcept;
+
+  std::shared_ptr<const Library> library_;
+  ibv_context* context_;
+  std::string name_;
+  std::string reason_;
+  std::uint8_t port_ = 1;
+  ibv_mtu mtu_ = IBV_MTU_1024;
+  GidChoice gid_;
+  ibv_device_attr limits_{};
+};
+
+/// The GID table of an open device's port, empty entries left out.
+[[nodiscard]] std::vector<GidFacts> read_gid_table(const Library& library, ibv_context* context, std::uint8_t port,
+                                                   int table_length);
+
+/// 256, 512, ... 4096.
+[[nodiscard]] constexpr std::uint32_t mtu_bytes(ibv_mtu mtu) noexcept { return 128U << static_cast<unsigned>(mtu); }
+
+}  // namespace tensorwire::verbs
