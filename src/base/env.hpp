@@ -1,0 +1,66 @@
+// Every environment variable that Tensorwire reads, in one table, and the only code that reads them. A name that is
+// not in the table does not compile. To add a variable, add a row to kVariables; `tensorwire env` and the docs print
+// it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/time.hpp"
+
+namespace tensorwire::env {
+
+struct Variable {
+  std::string_view name;
+  std::string_view default_text;  ///< what holds when it is unset, as a person would write it
+  std::string_view meaning;       ///< one line
+};
+
+// clang-format off
+inline constexpr auto kVariables = std::to_array<Variable>({
+    {"TENSORWIRE_FAULTS", "none", "faults that the soft HCA injects into its own traffic, for example drop=1%,seed=7"},
+    {"TENSORWIRE_LOG", "warn", "what is written to stderr: off, error, warn, info or debug"},
+});
+// clang-format on
+
+/// The name of a row of kVariables, checked when the program is compiled.
+class Name {
+ public:
+  consteval Name(const char* literal) : text_(literal) {  // NOLINT(google-explicit-constructor): reads as a string
+    if (std::ranges::find(kVariables, std::string_view{literal}, &Variable::name) == kVariables.end()) {
+      throw "this variable has no row in tensorwire::env::kVariables";
+    }
+  }
+
+  [[nodiscard]] constexpr const char* c_str() const noexcept { return text_; }
+
+ private:
+  const char* text_;
+};
+
+/// The variable's text; nothing when it is unset or empty. Reads the environment anew each time: for set-up only.
+[[nodiscard]] std::optional<std::string> get(Name name);
+
+/// The typed readers return `fallback` when the variable is unset or empty, and throw an Error that names the variable,
+/// its text and what was expected when it cannot be read as asked.
+[[nodiscard]] std::int64_t get_int(Name name, std::int64_t fallback, std::int64_t lowest = INT64_MIN,
+                                   std::int64_t highest = INT64_MAX);
+/// 1, true, yes, on; 0, false, no, off.
+[[nodiscard]] bool get_bool(Name name, bool fallback);
+/// A size as base/units.hpp reads it: "256KiB".
+[[nodiscard]] std::uint64_t get_bytes(Name name, std::uint64_t fallback);
+/// A duration as base/units.hpp reads it: "75us".
+[[nodiscard]] Ps get_duration(Name name, Ps fallback);
+/// One of `choices`, exactly as written there.
+[[nodiscard]] std::string get_choice(Name name, std::string_view fallback,
+                                     std::initializer_list<std::string_view> choices);
+
+/// Names in the environment that begin with TENSORWIRE_ and are in no row: most likely misspelled. Sorted.
+[[nodiscard]] std::vector<std::string> unknown_variables();
+
+}  // namespace tensorwire::env

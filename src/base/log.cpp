@@ -1,0 +1,99 @@
+// This file alone sees spdlog. It is compiled with hidden visibility (see CMakeLists.txt), so that header-only spdlog
+// inside our libraries never meets another copy in the program that loads them.
+#define SPDLOG_HEADER_ONLY
+#define SPDLOG_FMT_EXTERNAL
+#include "base/log.hpp"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/env.hpp"
+
+namespace tensorwire {
+
+namespace {
+
+constexpr auto kLevels = std::to_array<std::pair<std::string_view, LogLevel>>({{"debug", LogLevel::debug},
+                                                                               {"info", LogLevel::info},
+                                                                               {"warn", LogLevel::warn},
+                                                                               {"error", LogLevel::error},
+                                                                               {"off", LogLevel::off}});
+
+constexpr spdlog::level::level_enum to_spdlog(LogLevel level) noexcept {
+  switch (level) {
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warn:
+      return spdlog::level::warn;
+    case LogLevel::error:
+      return spdlog::level::err;
+    case LogLevel::off:
+      break;
+  }
+  return spdlog::level::off;
+}
+
+std::optional<LogLevel> level_named(std::string_view name) noexcept {
+  for (const auto& [text, level] : kLevels) {
+    if (text == name) return level;
+  }
+  return std::nullopt;
+}
+
+spdlog::logger* make_logger() {
+  auto created = std::make_unique<spdlog::logger>("tensorwire", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  created->set_pattern("[tensorwire] %l: %v");
+  created->set_level(spdlog::level::warn);
+  if (const auto wanted = env::get("TENSORWIRE_LOG")) {
+    if (const auto level = level_named(*wanted)) {
+      created->set_level(to_spdlog(*level));
+    } else {
+      created->warn("TENSORWIRE_LOG=" + *wanted + " is not one of off, error, warn, info, debug; using warn");
+    }
+  }
+  return created.release();
+}
+
+/// Never destroyed: threads may log while the process's static objects are being torn down.
+spdlog::logger& logger() {
+  static spdlog::logger* const instance = make_logger();
+  return *instance;
+}
+
+void write(LogLevel level, std::string_view message) noexcept {
+  try {
+    logger().log(to_spdlog(level), spdlog::string_view_t{message.data(), message.size()});
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a message that cannot be written must not end the program
+  }
+}
+
+}  // namespace
+
+void log_debug(std::string_view message) noexcept { write(LogLevel::debug, message); }
+void log_info(std::string_view message) noexcept { write(LogLevel::info, message); }
+void log_warn(std::string_view message) noexcept { write(LogLevel::warn, message); }
+void log_error(std::string_view message) noexcept { write(LogLevel::error, message); }
+
+bool log_enabled(LogLevel level) noexcept {
+  try {
+    return level != LogLevel::off && logger().should_log(to_spdlog(level));
+  } catch (...) {
+    return false;
+  }
+}
+
+void set_log_level(LogLevel level) noexcept {
+  try {
+    logger().set_level(to_spdlog(level));
+  } catch (...) {  // NOLINT(bugprone-empty-catch): as above
+  }
+}
+
+}  // namespace tensorwire
