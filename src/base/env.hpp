@@ -1,6 +1,5 @@
 // Every environment variable that Tensorwire reads, in one table, and the only code that reads them. A name that is
 // not in the table does not compile. To add a variable, add a row to kVariables.
-// it.
 #pragma once
 
 #include <algorithm>
