@@ -16,6 +16,8 @@ inline constexpr std::size_t kEthernetBytes = 14;
 inline constexpr std::size_t kIpv4Bytes = 20;
 inline constexpr std::size_t kUdpBytes = 8;
 inline constexpr std::size_t kFrameHeaderBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
+/// What the 16-bit IPv4 length leaves.
+inline constexpr std::size_t kMaxUdpPayloadBytes = 65'535 - kIpv4Bytes - kUdpBytes;
 
 struct FrameInfo {
   Ipv4Flow flow;
@@ -25,7 +27,7 @@ struct FrameInfo {
 };
 
 /// Writes Ethernet (locally administered addresses made from the IPv4 addresses), IPv4 (DF, right checksum) and UDP
-/// (checksum 0) headers for a UDP payload of `udp_payload_bytes`.
+/// (checksum 0) headers for a UDP payload of `udp_payload_bytes`, at most kMaxUdpPayloadBytes.
 void encode_frame_headers(const FrameInfo& info, std::size_t udp_payload_bytes,
                           std::span<std::byte, kFrameHeaderBytes> out) noexcept;
 

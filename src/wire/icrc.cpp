@@ -1,0 +1,67 @@
+#include "wire/icrc.hpp"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstring>
+
+#include "base/bytes.hpp"
+#include "wire/frame.hpp"
+#include "wire/headers.hpp"
+
+namespace tensorwire::wire {
+
+namespace {
+
+/// Register after the 8 bytes of ones that stand for the LRH, from register ffffffff.
+constexpr std::uint32_t kAfterDummyLrh = 0xdebb'20e3;
+
+constexpr std::size_t kMaskedBthByte = 4;
+
+void store_masked_ipv4(const Ipv4Flow& flow, std::size_t ip_bytes, std::uint16_t ip_id, std::byte* p) noexcept {
+  p[0] = std::byte{0x45};
+  p[1] = std::byte{0xff};  // ToS
+  store_be16(p + 2, static_cast<std::uint16_t>(ip_bytes));
+  store_be16(p + 4, ip_id);
+  store_be16(p + 6, 0x4000);   // DF
+  p[8] = std::byte{0xff};      // TTL
+  p[9] = std::byte{17};        // UDP
+  store_be16(p + 10, 0xffff);  // header checksum
+  store_be32(p + 12, flow.source);
+  store_be32(p + 16, flow.destination);
+}
+
+void store_masked_udp(const Ipv4Flow& flow, std::size_t udp_bytes, std::byte* p) noexcept {
+  store_be16(p, flow.source_port);
+  store_be16(p + 2, flow.destination_port);
+  store_be16(p + 4, static_cast<std::uint16_t>(udp_bytes));
+  store_be16(p + 6, 0xffff);  // checksum
+}
+
+}  // namespace
+
+std::uint32_t crc_update(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
+  // ISA-L inverts the register on entry and on exit, and does not write through its non-const pointer.
+  auto* data = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(bytes.data()));
+  return ~crc32_gzip_refl(~crc, data, bytes.size());
+}
+
+std::uint32_t icrc_begin(const Ipv4Flow& flow, std::size_t udp_payload_bytes, std::uint16_t ip_id) noexcept {
+  std::array<std::byte, kIpv4Bytes + kUdpBytes> masked;
+  store_masked_ipv4(flow, kIpv4Bytes + kUdpBytes + udp_payload_bytes, ip_id, masked.data());
+  store_masked_udp(flow, kUdpBytes + udp_payload_bytes, masked.data() + kIpv4Bytes);
+  return crc_update(kAfterDummyLrh, masked);
+}
+
+std::uint32_t icrc_headers(std::uint32_t crc, std::span<const std::byte> header_stack) noexcept {
+  assert(header_stack.size() >= kBthBytes && header_stack.size() <= kMaxHeaderBytes);
+  std::array<std::byte, kMaxHeaderBytes> masked;
+  const std::size_t n = std::min(header_stack.size(), masked.size());
+  std::memcpy(masked.data(), header_stack.data(), n);
+  masked[kMaskedBthByte] = std::byte{0xff};
+  return crc_update(crc, {masked.data(), n});
+}
+
+}  // namespace tensorwire::wire
