@@ -1,0 +1,43 @@
+// Builders of all-reduce programs, and the choice between them. Both sum in rank order, so that all ranks hold the same
+// bits in every run. Pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "collective/plan.hpp"
+
+namespace tensorwire::collective {
+
+/// Where one-shot writes are sourced from.
+enum class OneShotSource : std::uint8_t {
+  kSendSlot,  ///< input is copied to a send slot: complete without waiting for acknowledgements
+  kInput,     ///< no copy; complete, and the output touched, only after every write's own send completion
+};
+
+/// Every rank writes its whole tensor to every other: one hop, (n-1) x bytes sent by each rank.
+/// @throws Error on a bad shape or rank.
+[[nodiscard]] Program build_one_shot(const Shape& shape, std::uint32_t rank,
+                                     OneShotSource source = OneShotSource::kSendSlot);
+
+/// Reduce-scatter, then all-gather: two hops, 2 x (n-1)/n x bytes sent by each rank.
+/// @throws Error on a bad shape or rank.
+[[nodiscard]] Program build_two_shot(const Shape& shape, std::uint32_t rank);
+
+[[nodiscard]] Program build(Algorithm algorithm, const Shape& shape, std::uint32_t rank);
+/// The programs of all ranks.
+[[nodiscard]] Plan build_plan(Algorithm algorithm, const Shape& shape);
+
+/// From which size on two-shot wins; the largest tensor, in bytes, that goes in one shot.
+struct Thresholds {
+  std::uint64_t one_shot_bytes = 16 * 1024;       ///< for n > 2: one-shot sends n/2 times the bytes of two-shot
+  std::uint64_t one_shot_bytes_pair = 64 * 1024;  ///< for n = 2: the same bytes in one hop, but a copy more
+};
+
+[[nodiscard]] Algorithm choose(const Shape& shape, const Thresholds& thresholds) noexcept;
+
+/// The most elements that one sequence number carries when a slot has `slot_payload_bytes`; larger messages are several
+/// sequence numbers. @throws Error when a slot is too small for anything.
+[[nodiscard]] std::uint64_t max_segment_count(Algorithm algorithm, std::uint32_t ranks, DType dtype,
+                                              std::uint64_t slot_payload_bytes);
+
+}  // namespace tensorwire::collective

@@ -1,0 +1,32 @@
+// The 32-bit immediate of every write between ranks: 12 bits of the directed pair's sequence, 12 bits of credit (how
+// many of the receiver's sequences the sender has consumed, modulo 4096), 8 bits of message number. Values are compared
+// modulo their window, never absolutely.
+#pragma once
+
+#include <cstdint>
+
+namespace tensorwire::collective {
+
+inline constexpr std::uint32_t kSequenceModulus = 1U << 12;
+/// The message number of a zero-length write that carries credit only; its sequence field means nothing.
+inline constexpr std::uint8_t kCreditMessage = 0xff;
+
+struct Immediate {
+  std::uint32_t sequence = 0;  ///< modulo kSequenceModulus
+  std::uint32_t credit = 0;    ///< modulo kSequenceModulus
+  std::uint8_t message = 0;
+
+  [[nodiscard]] constexpr std::uint32_t pack() const noexcept {
+    return (sequence % kSequenceModulus) << 20 | (credit % kSequenceModulus) << 8 | message;
+  }
+  [[nodiscard]] static constexpr Immediate unpack(std::uint32_t bits) noexcept {
+    return {bits >> 20, (bits >> 8) % kSequenceModulus, static_cast<std::uint8_t>(bits)};
+  }
+};
+
+/// How far `later` is ahead of `earlier`, in [0, kSequenceModulus).
+[[nodiscard]] constexpr std::uint32_t sequence_distance(std::uint64_t earlier, std::uint64_t later) noexcept {
+  return static_cast<std::uint32_t>(later - earlier) % kSequenceModulus;
+}
+
+}  // namespace tensorwire::collective

@@ -1,0 +1,206 @@
+// The runner executes programs on one rank, sans-I/O: it is told of arrivals and send completions, and acts through
+// the Actions it was given. It reads no clock, does no I/O, and allocates nothing once reserve() knew the programs.
+//
+// It owns the protocol of the directed pairs: sequences, slots, credit, signatures (docs/architecture.md). Several
+// sequences may be in flight for each pair. One thread at a time.
+//
+// Scratch memory, the same layout on every rank, so that a remote offset can be computed here:
+//   receive slots [peer][sequence mod depth], then send slots [instance mod depth], each slot_bytes long.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/immediate.hpp"
+#include "collective/plan.hpp"
+#include "collective/signature.hpp"
+
+namespace tensorwire::collective {
+
+/// Local bytes and the key that the transport gave for the memory they lie in (an lkey; transports without keys ignore
+/// it).
+struct Piece {
+  const std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  std::uint32_t key = 0;
+};
+
+inline constexpr std::uint64_t kNoToken = ~std::uint64_t{0};
+
+/// One write into a peer's scratch memory, announced by its immediate. Up to two pieces; none for credit only.
+struct WriteRequest {
+  std::uint32_t peer = 0;
+  std::span<const Piece> pieces;
+  std::uint64_t remote_offset = 0;  ///< from the start of the peer's scratch memory
+  std::uint32_t immediate = 0;
+  std::uint64_t token = kNoToken;  ///< if not kNoToken: on_sent(token) is owed when the source is no longer needed
+};
+
+/// What the runner makes happen. Implemented over a link by comm, by a random network in the tests, in the simulator.
+class Actions {
+ public:
+  virtual ~Actions() = default;
+  /// Queues the write; source bytes stay valid until the peer has consumed them or, with a token, until on_sent. False:
+  /// the transport failed (it knows why).
+  virtual bool write(const WriteRequest& request) noexcept = 0;
+  virtual void copy(const std::byte* from, std::byte* to, std::size_t bytes) noexcept = 0;
+  virtual void reduce(const Shape& shape, std::span<const std::byte* const> operands, std::byte* output,
+                      std::byte* second_output, std::size_t bytes) noexcept = 0;
+};
+
+/// Actions whose memory work is done by the calling CPU.
+class HostActions : public Actions {
+ public:
+  void copy(const std::byte* from, std::byte* to, std::size_t bytes) noexcept override;
+  void reduce(const Shape& shape, std::span<const std::byte* const> operands, std::byte* output,
+              std::byte* second_output, std::size_t bytes) noexcept override;
+};
+
+struct RunnerConfig {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  std::uint32_t depth = 2;       ///< sequences in flight for each directed pair, 2 to 64
+  std::uint64_t slot_bytes = 0;  ///< header included; a multiple of 64
+  std::uint16_t communicator = 0;
+
+  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return (ranks + 1ULL) * depth * slot_bytes; }
+  [[nodiscard]] std::uint64_t receive_slot(std::uint32_t peer, std::uint64_t sequence) const noexcept {
+    return (std::uint64_t{peer} * depth + sequence % depth) * slot_bytes;
+  }
+  [[nodiscard]] std::uint64_t send_slot(std::uint64_t instance) const noexcept {
+    return (std::uint64_t{ranks} * depth + instance % depth) * slot_bytes;
+  }
+  /// Receives that must be posted for each peer before it may write: the data messages of all sequences in flight, and
+  /// the credit writes that can be on their way (each tells at least one of at most `depth` untold sequences).
+  [[nodiscard]] std::uint32_t receive_depth(std::uint32_t messages_per_sequence) const noexcept {
+    return depth * messages_per_sequence + depth;
+  }
+};
+
+/// One sequence number's worth of a collective.
+struct Segment {
+  const Program* program = nullptr;  ///< must outlive the segment
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::uint32_t input_key = 0;
+  std::uint32_t operation_sequence = 0;  ///< these two go into the signature
+  std::uint64_t operation_count = 0;
+};
+
+enum class Failure : std::uint8_t { kNone, kTransport, kSignature, kProtocol };
+
+/// The first thing that went wrong; sticky.
+struct RunnerError {
+  Failure failure = Failure::kNone;
+  std::uint32_t peer = 0;
+  SignatureField field = SignatureField::kNone;  ///< kSignature
+  Signature mine, theirs;                        ///< kSignature
+  const char* detail = "";                       ///< kProtocol: static text
+
+  explicit operator bool() const noexcept { return failure != Failure::kNone; }
+};
+/// The cause in words, without the rank's host: "rank 2 disagrees on count: 1024 there, 512 here".
+[[nodiscard]] std::string to_string(const RunnerError& error);
+
+struct RunnerCounters {
+  std::uint64_t segments = 0, writes = 0, credit_writes = 0, bytes_written = 0, arrivals = 0, credit_stalls = 0;
+};
+
+class Runner {
+ public:
+  /// `scratch` has config.scratch_bytes() bytes, aligned to 64; `scratch_key` as in Piece.
+  Runner(const RunnerConfig& config, std::byte* scratch, std::uint32_t scratch_key, Actions& actions);
+
+  /// Makes room for a program that is new; the only call that allocates. @throws Error when it does not fit the slots.
+  void reserve(const Program& program);
+
+  /// Whether begin() may be called now: an instance is free and its send slot is no longer needed.
+  [[nodiscard]] bool can_begin() const noexcept;
+  /// Starts a segment; needs can_begin(). Segments complete in any order, are begun in the same order on all ranks.
+  void begin(const Segment& segment) noexcept;
+
+  void on_arrival(std::uint32_t peer, std::uint32_t immediate) noexcept;
+  void on_sent(std::uint64_t token) noexcept;
+  /// After a batch of events: gives credit back where a peer could wait for it.
+  void flush_credit() noexcept;
+
+  [[nodiscard]] std::uint64_t begun() const noexcept { return begun_; }
+  /// Segments [0, completed()) are all complete.
+  [[nodiscard]] std::uint64_t completed() const noexcept { return completed_; }
+  [[nodiscard]] bool idle() const noexcept { return begun_ == completed_; }
+
+  [[nodiscard]] const RunnerError& error() const noexcept { return error_; }
+  [[nodiscard]] const RunnerCounters& counters() const noexcept { return counters_; }
+  /// A peer that the oldest incomplete segment waits for and what for, or ranks() if none: names a straggler.
+  struct Waiting {
+    std::uint32_t peer;
+    const char* what;
+  };
+  [[nodiscard]] Waiting waiting_for() const noexcept;
+
+ private:
+  /// Both directions between this rank and one peer. Counts never wrap; only their low 12 bits travel.
+  struct Pair {
+    std::uint64_t next_send = 0;      ///< sequences towards the peer that segments hold
+    std::uint64_t peer_consumed = 0;  ///< of these, as far as the peer has told
+    std::uint64_t next_receive = 0;   ///< sequences from the peer that segments hold
+    std::uint64_t consumed = 0;       ///< of these, released in order
+    std::uint64_t told = 0;           ///< `consumed` as the peer knows it, or will
+    std::uint64_t heard = 0;          ///< 1 + the highest sequence from which any message came
+    std::uint64_t untold_since = 0;   ///< completed_ when `consumed` first went past `told`
+    std::uint64_t released = 0;       ///< bit [sequence % depth]: released, but an earlier one is not
+    bool owes_credit = false;         ///< the plan sends nothing back that could carry it
+  };
+
+  /// A segment under way. Everything is sized by reserve(); each step enters `ready` once.
+  struct Instance {
+    Segment segment;
+    std::uint64_t number = 0;
+    bool active = false;
+    Signature signature;
+    std::vector<std::uint16_t> pending, ready, blocked;
+    std::uint32_t ready_head = 0, ready_tail = 0, blocked_count = 0, done = 0;
+    std::vector<std::uint64_t> send_sequence, receive_sequence;  ///< by peer
+  };
+
+  void fail_protocol(std::uint32_t peer, const char* detail) noexcept;
+  void take_credit(std::uint32_t peer, std::uint32_t credit) noexcept;
+  void unblock(std::uint32_t peer) noexcept;
+  void run(Instance& instance) noexcept;
+  /// False: the step must wait for credit.
+  bool execute(Instance& instance, std::uint16_t index) noexcept;
+  bool write(Instance& instance, std::uint16_t index) noexcept;
+  void post(std::uint32_t peer, std::span<const Piece> pieces, std::uint64_t remote_offset, Immediate immediate,
+            std::uint64_t token) noexcept;
+  void match(const Instance& instance, const Step& step) noexcept;
+  void reduce(const Instance& instance, const Step& step) noexcept;
+  void release(const Instance& instance, std::uint32_t peer) noexcept;
+  /// One thing that the step waited for has come.
+  static void satisfy(Instance& instance, std::uint16_t index) noexcept;
+  void finish_if_done(Instance& instance) noexcept;
+  [[nodiscard]] const std::byte* address_of(const Instance& instance, const Location& location) const noexcept;
+  [[nodiscard]] std::byte* target_of(const Instance& instance, const Location& location) const noexcept;
+  [[nodiscard]] std::size_t slot_index(std::uint32_t peer, std::uint64_t sequence) const noexcept {
+    return std::size_t{peer} * config_.depth + sequence % config_.depth;
+  }
+
+  RunnerConfig config_;
+  std::byte* scratch_;
+  std::uint32_t scratch_key_;
+  Actions* actions_;
+  std::vector<Pair> pairs_;
+  std::vector<Instance> instances_;
+  std::vector<std::uint64_t> arrived_;  ///< by slot_index: a bit for each message that is in
+  std::vector<Instance*> owner_;        ///< by slot_index: the segment that holds the sequence, or null
+  std::vector<const std::byte*> operands_;
+  std::uint64_t begun_ = 0;
+  std::uint64_t completed_ = 0;
+  RunnerError error_;
+  RunnerCounters counters_;
+};
+
+}  // namespace tensorwire::collective

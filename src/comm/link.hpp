@@ -1,0 +1,97 @@
+// What carries the runner's writes between ranks: RDMA (verbs_link.hpp), or anything else that can place bytes in a
+// peer's scratch memory and then announce them; so the same plan runs over kernel TCP in the benchmark.
+//
+// A Link belongs to one communicator and is used by one thread at a time. Set-up throws; post_write, poll and wait are
+// the data path: status only, no allocation in the steady state. The first failure is sticky.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/time.hpp"
+#include "collective/runner.hpp"
+
+namespace tensorwire::bootstrap {
+class Group;
+}
+
+namespace tensorwire::comm {
+
+using collective::Piece;
+using collective::WriteRequest;
+
+enum class LinkEventKind : std::uint8_t {
+  kArrival,  ///< all bytes of the peer's write are in the scratch memory
+  kSent,     ///< the source of the write with `token` is no longer needed
+};
+
+struct LinkEvent {
+  LinkEventKind kind = LinkEventKind::kArrival;
+  std::uint32_t peer = 0;
+  std::uint32_t immediate = 0;  ///< kArrival
+  std::uint64_t token = 0;      ///< kSent
+};
+
+/// Why a link can no longer be used.
+struct LinkFailure {
+  std::uint32_t peer = 0;
+  std::string line;  ///< operation, status, both ends, likely cause, what to do
+};
+
+struct PeerStats {
+  std::uint64_t messages_sent = 0, bytes_sent = 0;
+  std::uint64_t messages_received = 0, bytes_received = 0;
+};
+
+/// What a link needs to know when it is made. The same on every rank but for `scratch` and `rank`.
+struct LinkSetup {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  /// Peers write here, at WriteRequest::remote_offset from its start; send slots lie here too. Page-aligned. Outlives
+  /// the link.
+  std::span<std::byte> scratch;
+  std::uint32_t receive_depth = 0;  ///< messages that a peer may have under way to this rank at any time
+  std::uint32_t send_depth = 0;     ///< writes to one peer that may be posted and not yet reclaimed
+  bool may_block = false;           ///< wait() will be called: it should sleep, not spin
+};
+
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  /// The key for pieces in the scratch memory.
+  [[nodiscard]] virtual std::uint32_t scratch_key() const noexcept = 0;
+
+  /// Makes user memory readable by post_write and returns its key for pieces. Cheap when the range is known already.
+  /// @throws Error when the memory cannot be registered.
+  [[nodiscard]] virtual std::uint32_t key_of(const void* address, std::size_t bytes) = 0;
+  /// The caller is about to free or remap this range: registrations that overlap it go. No operation may use it.
+  virtual void forget(const void* address, std::size_t bytes) noexcept = 0;
+
+  /// Queues the write (never blocks): bytes of the pieces one after another at remote_offset, then the immediate.
+  /// Writes to one peer may arrive in any order; an arrival is complete. False: failed, see failure().
+  virtual bool post_write(const WriteRequest& request) noexcept = 0;
+
+  /// Makes progress and takes events that are there; 0 when there are none. Negative: failed, see failure(). Before an
+  /// arrival is returned, the link is ready for one more message of that peer.
+  virtual int poll(std::span<LinkEvent> events) noexcept = 0;
+
+  /// Sleeps until an event may be there, or `bound` has passed. Spurious returns are fine.
+  virtual void wait(Ps bound) noexcept = 0;
+
+  /// The first failure, or null.
+  [[nodiscard]] virtual const LinkFailure* failure() const noexcept = 0;
+  [[nodiscard]] virtual PeerStats stats(std::uint32_t peer) const noexcept = 0;
+  /// How bytes travel to a peer: "same-host link", "RoCEv2 packets (asked for)", "kernel TCP 127.0.0.1:4000".
+  [[nodiscard]] virtual std::string describe(std::uint32_t peer) const = 0;
+};
+
+/// Makes the link of a communicator: a collective call, every rank of the group makes it at the same point.
+/// @throws Error.
+using LinkFactory = std::function<std::unique_ptr<Link>(bootstrap::Group&, const LinkSetup&)>;
+
+}  // namespace tensorwire::comm
