@@ -1,0 +1,24 @@
+# Compiles every header on its own, twice included, so that none leans on what its user happened to include before.
+# Headers named *.h are for C programs too and are compiled as both.
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/src/*.hpp
+  ${PROJECT_SOURCE_DIR}/src/*.h)
+file(GLOB_RECURSE public_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include
+  ${PROJECT_SOURCE_DIR}/include/*.hpp ${PROJECT_SOURCE_DIR}/include/*.h)
+
+set(units)
+foreach(header ${headers} ${public_headers})
+  set(languages cpp)
+  if(header MATCHES "\\.h$")
+    list(APPEND languages c)
+  endif()
+  foreach(language ${languages})
+    set(unit ${PROJECT_BINARY_DIR}/headers/${header}.${language})
+    file(CONFIGURE OUTPUT ${unit} CONTENT "#include \"@header@\"\n#include \"@header@\"\n" @ONLY)
+    list(APPEND units ${unit})
+  endforeach()
+endforeach()
+
+add_library(tw_headers OBJECT ${units})
+target_link_libraries(tw_headers PRIVATE tw_flags)
+# A header that defines constants or inline helpers for others is not to blame for not using them itself.
+target_compile_options(tw_headers PRIVATE -Wno-unused)
