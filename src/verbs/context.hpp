@@ -23,6 +23,9 @@ struct DeviceWish {
   std::optional<Gid> route_to;   ///< a peer's address: prefer the GID whose interface routes to it
 };
 
+/// TENSORWIRE_DEVICE and TENSORWIRE_GID_INDEX; what is not set stays automatic. @throws Error on a bad index.
+[[nodiscard]] DeviceWish wish_of_environment();
+
 class Context {
  public:
   /// Chooses library, device, port and GID by the rules of device_choice.hpp and gid.hpp, and opens it.
@@ -57,6 +60,9 @@ class Context {
 
  private:
   Context(std::shared_ptr<const Library> library, ibv_context* context) noexcept;
+
+  void choose_port(std::optional<std::uint8_t> asked);
+  void choose_gid_entry(std::optional<int> asked, const std::string& route_netdev);
 
   std::shared_ptr<const Library> library_;
   ibv_context* context_;

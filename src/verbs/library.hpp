@@ -18,7 +18,6 @@ namespace tensorwire::verbs {
 struct Functions {
   decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;   ///< null before rdma-core 32
   decltype(&::ibv_reg_dmabuf_mr) reg_dmabuf_mr = nullptr;  ///< null before rdma-core 34
-  decltype(&::ibv_reg_mr_iova2) reg_mr_iova2 = nullptr;    ///< null before rdma-core 28
   ibv_device** (*get_device_list)(int*) = nullptr;
   void (*free_device_list)(ibv_device**) = nullptr;
   const char* (*get_device_name)(ibv_device*) = nullptr;
@@ -41,8 +40,6 @@ struct Functions {
   int (*modify_qp)(ibv_qp*, ibv_qp_attr*, int) = nullptr;
   int (*query_qp)(ibv_qp*, ibv_qp_attr*, int, ibv_qp_init_attr*) = nullptr;
   int (*destroy_qp)(ibv_qp*) = nullptr;
-  int (*get_async_event)(ibv_context*, ibv_async_event*) = nullptr;
-  void (*ack_async_event)(ibv_async_event*) = nullptr;
 };
 
 /// Tensorwire's direct verbs; all null on other providers.

@@ -1,0 +1,69 @@
+#include "verbs/device_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace tensorwire::verbs {
+
+namespace {
+
+constexpr std::string_view kSoftPrefix = "soft";
+
+std::string names_of(std::span<const DeviceFacts> devices) {
+  std::string text;
+  for (const DeviceFacts& device : devices) text += fmt::format("{}{}", text.empty() ? "" : ", ", device.name);
+  return text;
+}
+
+std::string problems_of(std::span<const DeviceFacts> devices) {
+  std::string text;
+  for (const DeviceFacts& device : devices) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", device.name, device.problem);
+  }
+  return text;
+}
+
+DeviceChoice asked_for(std::span<const DeviceFacts> devices, std::string_view wanted) {
+  const auto found = std::ranges::find(devices, wanted, &DeviceFacts::name);
+  if (found == devices.end()) {
+    throw Error{fmt::format("open device {}", wanted), "no such RDMA device on this host",
+                devices.empty() ? "There is none; --device soft uses the user-space HCA"
+                                : fmt::format("Devices here: {}; or --device soft", names_of(devices))};
+  }
+  if (!found->problem.empty()) {
+    throw Error{fmt::format("open device {}", wanted), found->problem,
+                "Repair it, or ask for the user-space HCA with --device soft"};
+  }
+  return {Provider::kSystem, found->name, "asked for"};
+}
+
+}  // namespace
+
+bool is_soft_name(std::string_view name) noexcept {
+  if (!name.starts_with(kSoftPrefix)) return false;
+  return std::ranges::all_of(name.substr(kSoftPrefix.size()), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+DeviceChoice choose_device(std::span<const DeviceFacts> system_devices, std::string_view wanted) {
+  if (is_soft_name(wanted)) {
+    return {Provider::kSoft, wanted == kSoftPrefix ? std::string{} : std::string{wanted}, "asked for"};
+  }
+  if (!wanted.empty()) return asked_for(system_devices, wanted);
+  if (system_devices.empty()) return {Provider::kSoft, {}, "no RDMA device on this host"};
+
+  const auto usable = std::ranges::find_if(system_devices, [](const DeviceFacts& d) { return d.problem.empty(); });
+  if (usable == system_devices.end()) {
+    throw Error{"choose an RDMA device", "this host has one, but it cannot be used: " + problems_of(system_devices),
+                "Repair it, or ask for the user-space HCA with --device soft"};
+  }
+  const auto usable_count =
+      std::ranges::count_if(system_devices, [](const DeviceFacts& d) { return d.problem.empty(); });
+  return {Provider::kSystem, usable->name,
+          usable_count == 1 ? "the only usable RDMA device"
+                            : fmt::format("the first of {} usable RDMA devices", usable_count)};
+}
+
+}  // namespace tensorwire::verbs
