@@ -47,7 +47,7 @@ enum class WcStatus : std::uint8_t {
   kRetryExceeded = 12,
   kRnrRetryExceeded = 13,
   kRemoteAborted = 16,
-  kFatal = 18,
+  kFatal = 19,
 };
 
 enum class WcOpcode : std::uint8_t {
