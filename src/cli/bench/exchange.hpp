@@ -1,0 +1,22 @@
+// The bare traffic of a plan: how many bytes each rank sends to each peer in each phase, with nothing else of it. The
+// floors (bare UDP, bare TCP) move exactly these bytes, so that a path can be compared with what the kernel alone
+// costs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collective/plan.hpp"
+
+namespace tensorwire::cli {
+
+struct ExchangePhase {
+  std::vector<std::uint64_t> send_bytes;     ///< by peer rank; 0: no message
+  std::vector<std::uint64_t> receive_bytes;  ///< by peer rank
+};
+using ExchangePattern = std::vector<ExchangePhase>;
+
+/// Phase k of the pattern is message k of every pair of the plan, slot header included where it travels.
+[[nodiscard]] ExchangePattern exchange_pattern(const collective::Plan& plan, std::uint32_t rank);
+
+}  // namespace tensorwire::cli

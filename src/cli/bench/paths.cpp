@@ -1,0 +1,125 @@
+#include "cli/bench/paths.hpp"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+#include "cli/bench/tcp_link.hpp"
+#include "cli/bench/tcp_mesh.hpp"
+#include "cli/bench/udp_floor.hpp"
+#include "collective/all_reduce.hpp"
+
+namespace tensorwire::cli {
+
+namespace {
+
+constexpr std::uint32_t kSpinsBeforeYield = 64;
+constexpr std::uint32_t kSpinsNeverYield = 1U << 31;
+
+Waiter waiter_for(const comm::CommOptions& options) {
+  return Waiter{options.wait == comm::WaitPolicy::kSpin ? kSpinsNeverYield : kSpinsBeforeYield};
+}
+
+class CommPath final : public BenchPath {
+ public:
+  CommPath(std::string name, bootstrap::Group& group, const PathShape& shape, const comm::CommOptions& options)
+      : BenchPath(std::move(name)), shape_(shape), communicator_(comm::Communicator::create(group, options)) {}
+
+  bool all_reduce(const std::byte* in, std::byte* out) override {
+    if (communicator_->all_reduce(in, out, shape_.count, shape_.dtype)) return true;
+    throw Error{"all-reduce over " + name(), communicator_->error()->line};
+  }
+  [[nodiscard]] std::optional<std::uint64_t> packets() const override {
+    return communicator_->packet_counter("tx_packets");
+  }
+  [[nodiscard]] std::optional<std::uint64_t> retransmissions() const override {
+    return communicator_->packet_counter("retransmitted_packets");
+  }
+  [[nodiscard]] std::string description() const override { return communicator_->describe(); }
+  [[nodiscard]] std::string algorithm() const override {
+    return std::string{collective::name_of(communicator_->algorithm_for(shape_.count, shape_.dtype))};
+  }
+
+ private:
+  PathShape shape_;
+  std::unique_ptr<comm::Communicator> communicator_;
+};
+
+/// The bytes of the plan that the communicator would take, and nothing else of it.
+ExchangePattern pattern_for(const bootstrap::Group& group, const PathOptions& options) {
+  const collective::Shape shape{static_cast<std::uint32_t>(group.world_size()), options.shape.count,
+                                options.shape.dtype};
+  const collective::Algorithm algorithm = collective::choose(shape, options.comm.thresholds);
+  return exchange_pattern(collective::build_plan(algorithm, shape), static_cast<std::uint32_t>(group.rank()));
+}
+
+class UdpFloorPath final : public BenchPath {
+ public:
+  UdpFloorPath(bootstrap::Group& group, const PathOptions& options)
+      : BenchPath("udp-floor"),
+        pattern_(pattern_for(group, options)),
+        floor_(group.rank(), group.world_size(), waiter_for(options.comm)) {
+    const std::uint16_t port = floor_.port();
+    std::vector<std::uint16_t> ports;
+    for (const auto& bytes : group.all_gather(std::as_bytes(std::span{&port, 1}))) {
+      std::memcpy(&ports.emplace_back(), bytes.data(), sizeof port);
+    }
+    floor_.set_peer_ports(std::move(ports));
+  }
+
+  bool all_reduce(const std::byte* /*in*/, std::byte* /*out*/) override { return floor_.exchange(pattern_); }
+  [[nodiscard]] std::optional<std::uint64_t> packets() const override { return floor_.packets_sent(); }
+  [[nodiscard]] std::string description() const override {
+    return "bare UDP with GSO and GRO: same packets, no protocol, no reduction";
+  }
+  [[nodiscard]] bool reduces() const noexcept override { return false; }
+
+ private:
+  ExchangePattern pattern_;
+  UdpFloor floor_;
+};
+
+class BareTcpPath final : public BenchPath {
+ public:
+  BareTcpPath(bootstrap::Group& group, const PathOptions& options)
+      : BenchPath("tcp-bare"), pattern_(pattern_for(group, options)), exchange_(group, waiter_for(options.comm)) {}
+
+  bool all_reduce(const std::byte* /*in*/, std::byte* /*out*/) override {
+    exchange_.exchange(pattern_);
+    return true;
+  }
+  [[nodiscard]] std::string description() const override {
+    return "bare exchange of the same bytes over TCP, no reduction";
+  }
+  [[nodiscard]] bool reduces() const noexcept override { return false; }
+
+ private:
+  ExchangePattern pattern_;
+  BareTcpExchange exchange_;
+};
+
+std::unique_ptr<BenchPath> make_comm_path(const std::string& name, bootstrap::Group& group,
+                                          const PathOptions& options) {
+  comm::CommOptions comm = options.comm;
+  if (name == "roce") comm.path = comm::PathChoice::kPackets;
+  if (name == "tcp") {
+    comm.link_factory = [](bootstrap::Group& g, const comm::LinkSetup& setup) {
+      return std::make_unique<TcpLink>(g, setup);
+    };
+  }
+  return std::make_unique<CommPath>(name, group, options.shape, comm);
+}
+
+}  // namespace
+
+std::unique_ptr<BenchPath> make_path(const std::string& name, bootstrap::Group& group, const PathOptions& options) {
+  if (name == "local" || name == "roce" || name == "rdma" || name == "tcp") return make_comm_path(name, group, options);
+  if (name == "udp-floor") return std::make_unique<UdpFloorPath>(group, options);
+  if (name == "tcp-bare") return std::make_unique<BareTcpPath>(group, options);
+  throw Error{"path '" + name + "'", "no such path", "Use local, roce, tcp, udp-floor or tcp-bare"};
+}
+
+std::vector<std::string> default_paths() { return {"local", "roce", "tcp", "udp-floor"}; }
+
+}  // namespace tensorwire::cli

@@ -1,0 +1,164 @@
+#include "cli/bench/tcp_mesh.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+
+namespace tensorwire::cli {
+
+namespace {
+
+constexpr Ps kStallTimeout = 10 * kSecond;
+constexpr std::size_t kIoBytes = 1 << 20;
+constexpr timeval kConnectTimeout{10, 0};
+
+/// Where a rank's listener is: IPv4 address and port, both in network order as the kernel gives them.
+struct Endpoint {
+  std::uint32_t address = 0;
+  std::uint16_t port = 0;
+};
+
+std::string peer_name(int peer) { return "TCP connection to rank " + std::to_string(peer); }
+
+/// The address through which this host reaches the others: that of the group's own traffic would be best, but all the
+/// benchmark's ranks of one host use loopback.
+sockaddr_in any_address(std::uint32_t address, std::uint16_t port) {
+  sockaddr_in result{};
+  result.sin_family = AF_INET;
+  result.sin_addr.s_addr = address;
+  result.sin_port = port;
+  return result;
+}
+
+int tcp_socket() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) throw system_error("open a TCP socket", errno);
+  return fd;
+}
+
+void make_ready(int fd) {
+  const int on = 1;
+  const int flags = fcntl(fd, F_GETFL);
+  if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 || flags < 0 ||
+      fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+    throw system_error("set up a TCP connection", errno);
+  }
+}
+
+void send_all(int fd, const void* data, std::size_t bytes) {
+  if (send(fd, data, bytes, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes)) throw system_error("greet a TCP peer", errno);
+}
+
+}  // namespace
+
+TcpMesh::TcpMesh(bootstrap::Group& group)
+    : rank_(group.rank()), sockets_(static_cast<std::size_t>(group.world_size()), -1) {
+  listen_and_connect(group);
+}
+
+TcpMesh::~TcpMesh() {
+  for (const int fd : sockets_) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+/// Every rank connects to the lower ranks and accepts the higher ones, who say their number first.
+void TcpMesh::listen_and_connect(bootstrap::Group& group) {
+  const int listener = tcp_socket();
+  sockaddr_in mine = any_address(htonl(INADDR_LOOPBACK), 0);
+  socklen_t length = sizeof mine;
+  if (bind(listener, reinterpret_cast<sockaddr*>(&mine), length) != 0 || listen(listener, ranks()) != 0 ||
+      getsockname(listener, reinterpret_cast<sockaddr*>(&mine), &length) != 0 ||
+      setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &kConnectTimeout, sizeof kConnectTimeout) != 0) {
+    throw system_error("listen for TCP peers", errno);
+  }
+  const Endpoint endpoint{mine.sin_addr.s_addr, mine.sin_port};
+  const auto all = group.all_gather(std::as_bytes(std::span{&endpoint, 1}));
+
+  for (int peer = 0; peer < rank_; ++peer) {
+    Endpoint theirs;
+    std::memcpy(&theirs, all[static_cast<std::size_t>(peer)].data(), sizeof theirs);
+    const sockaddr_in to = any_address(theirs.address, theirs.port);
+    const int fd = tcp_socket();
+    sockets_[static_cast<std::size_t>(peer)] = fd;
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) throw system_error(peer_name(peer), errno);
+    send_all(fd, &rank_, sizeof rank_);
+    make_ready(fd);
+  }
+  for (int waiting = rank_ + 1; waiting < ranks(); ++waiting) {
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    int peer = -1;
+    if (fd < 0 || recv(fd, &peer, sizeof peer, MSG_WAITALL) != sizeof peer)
+      throw system_error("accept a TCP peer", errno);
+    if (peer <= rank_ || peer >= ranks())
+      throw Error{"accept a TCP peer", "it says it is rank " + std::to_string(peer)};
+    sockets_[static_cast<std::size_t>(peer)] = fd;
+    make_ready(fd);
+  }
+  close(listener);
+}
+
+BareTcpExchange::BareTcpExchange(bootstrap::Group& group, Waiter waiter)
+    : mesh_(group), waiter_(waiter), send_buffer_(kIoBytes), receive_buffer_(kIoBytes) {}
+
+std::uint64_t BareTcpExchange::write_some(int peer, std::uint64_t left) {
+  const ssize_t sent =
+      send(mesh_.socket_of(peer), send_buffer_.data(), std::min<std::uint64_t>(left, kIoBytes), MSG_NOSIGNAL);
+  if (sent < 0 && errno != EAGAIN) throw system_error(peer_name(peer), errno);
+  return sent < 0 ? 0 : static_cast<std::uint64_t>(sent);
+}
+
+std::uint64_t BareTcpExchange::read_some(int peer, std::uint64_t left) {
+  const ssize_t got = recv(mesh_.socket_of(peer), receive_buffer_.data(), std::min<std::uint64_t>(left, kIoBytes), 0);
+  if (got == 0) throw Error{peer_name(peer), "closed by the peer"};
+  if (got < 0 && errno != EAGAIN) throw system_error(peer_name(peer), errno);
+  return got < 0 ? 0 : static_cast<std::uint64_t>(got);
+}
+
+void BareTcpExchange::run_phase(const ExchangePhase& phase) {
+  std::vector<std::uint64_t> to_send = phase.send_bytes;
+  std::vector<std::uint64_t> to_receive = phase.receive_bytes;
+  Ps last_move = monotonic_now();
+  for (bool open = true; open;) {
+    open = false;
+    std::uint64_t moved = 0;
+    for (int step = 1; step < mesh_.ranks(); ++step) {
+      const int peer = (mesh_.rank() + step) % mesh_.ranks();
+      const auto at = static_cast<std::size_t>(peer);
+      if (to_send[at] != 0) {
+        const std::uint64_t bytes = write_some(peer, to_send[at]);
+        to_send[at] -= bytes;
+        moved += bytes;
+      }
+      if (to_receive[at] != 0) {
+        const std::uint64_t bytes = read_some(peer, to_receive[at]);
+        to_receive[at] -= bytes;
+        moved += bytes;
+      }
+      open = open || to_send[at] != 0 || to_receive[at] != 0;
+    }
+    if (moved != 0) {
+      last_move = monotonic_now();
+    } else if (open) {
+      if (monotonic_now() - last_move > kStallTimeout) throw Error{"bare TCP exchange", "nothing moved for 10 s"};
+      waiter_.idle();
+    }
+  }
+}
+
+void BareTcpExchange::exchange(const ExchangePattern& pattern) {
+  for (const ExchangePhase& phase : pattern) run_phase(phase);
+}
+
+}  // namespace tensorwire::cli

@@ -1,0 +1,55 @@
+// One kernel TCP connection (TCP_NODELAY, non-blocking) between each pair of ranks, and the bare exchange over it: the
+// bytes of a plan, two sockets and nothing else. It is the yardstick for the plan over TCP.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "bootstrap/group.hpp"
+#include "cli/bench/exchange.hpp"
+#include "cli/bench/wait.hpp"
+
+namespace tensorwire::cli {
+
+class TcpMesh {
+ public:
+  /// Collective over `group`: every rank calls it at the same point. @throws Error naming the peer.
+  explicit TcpMesh(bootstrap::Group& group);
+  ~TcpMesh();
+  TcpMesh(const TcpMesh&) = delete;
+  TcpMesh& operator=(const TcpMesh&) = delete;
+
+  /// The socket towards a peer; -1 for oneself.
+  [[nodiscard]] int socket_of(int peer) const noexcept { return sockets_[static_cast<std::size_t>(peer)]; }
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int ranks() const noexcept { return static_cast<int>(sockets_.size()); }
+
+ private:
+  void listen_and_connect(bootstrap::Group& group);
+
+  int rank_;
+  std::vector<int> sockets_;
+};
+
+/// Moves the bytes of a pattern over a mesh, both ways at once.
+class BareTcpExchange {
+ public:
+  BareTcpExchange(bootstrap::Group& group, Waiter waiter);
+
+  /// @throws Error when a peer closed its connection or nothing moved for 10 s.
+  void exchange(const ExchangePattern& pattern);
+
+ private:
+  void run_phase(const ExchangePhase& phase);
+  std::uint64_t write_some(int peer, std::uint64_t left);
+  std::uint64_t read_some(int peer, std::uint64_t left);
+
+  TcpMesh mesh_;
+  Waiter waiter_;
+  std::vector<std::byte> send_buffer_;
+  std::vector<std::byte> receive_buffer_;
+};
+
+}  // namespace tensorwire::cli

@@ -1,0 +1,94 @@
+// `tensorwire bench decode`: the all-reduces of an LLM's decode tokens, over every path side by side.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/time.hpp"
+#include "cli/bench/decode_run.hpp"
+#include "cli/bench/presets.hpp"
+#include "cli/bench/report.hpp"
+#include "cli/bench/session.hpp"
+#include "cli/program.hpp"
+
+namespace tensorwire::cli {
+
+namespace {
+
+struct DecodeFlags {
+  SessionFlags session;
+  std::string model = "llama-3.1-70b";
+  std::uint32_t layers = 0;
+  std::uint32_t hidden = 0;
+  std::uint32_t batch = 16;
+  std::vector<double> gaps_us{75, 0};
+  std::uint32_t tokens = 10;
+  std::uint32_t verify_tokens = 1;
+  std::int64_t plant_wrong_slot = -1;
+  std::string started_file;
+};
+
+DecodePlan plan_of(const DecodeFlags& flags) {
+  const ModelPreset& preset = find_preset(flags.model);
+  const bool custom = flags.layers != 0 || flags.hidden != 0;
+  const std::uint32_t layers = flags.layers != 0 ? flags.layers : preset.layers;
+  const std::uint32_t hidden = flags.hidden != 0 ? flags.hidden : preset.hidden;
+  DecodePlan plan;
+  plan.model = custom ? fmt::format("{} layers, hidden {}", layers, hidden) : flags.model;
+  plan.all_reduces_per_token = layers * kAllReducesPerLayer;
+  plan.count = std::size_t{flags.batch} * hidden;
+  for (const double gap : flags.gaps_us) plan.gaps.push_back(std::llround(gap * static_cast<double>(kMicrosecond)));
+  plan.tokens = flags.tokens;
+  plan.verify_tokens = flags.verify_tokens;
+  plan.plant_wrong_slot = flags.plant_wrong_slot;
+  plan.started_file = flags.started_file;
+  return plan;
+}
+
+int decode(const DecodeFlags& flags) {
+  const DecodePlan plan = plan_of(flags);
+  return run_session(flags.session, [&](Session& session) {
+    const DecodeReport report = run_decode(session, plan);
+    if (session.group->rank() == 0) {
+      fmt::print("{}", render_table(report));
+      if (!flags.session.json.empty()) write_file(flags.session.json, render_json(report).dump(2) + "\n");
+    }
+    return report.mismatches == 0 ? 0 : 1;
+  });
+}
+
+}  // namespace
+
+void add_bench_decode(CLI::App& parent, int& status) {
+  auto flags = std::make_shared<DecodeFlags>();
+  CLI::App* command =
+      parent.add_subcommand("decode", "the all-reduces of an LLM's decode: 160 x 256 KiB a token by default");
+  command->add_option("--model", flags->model, "llama-3.1-70b, llama-3.1-8b, mixtral-8x22b")->capture_default_str();
+  command->add_option("--layers", flags->layers, "layers, instead of the model's")->check(CLI::Range(1U, 10000U));
+  command->add_option("--hidden", flags->hidden, "hidden size in elements, instead of the model's")
+      ->check(CLI::Range(1U, 1U << 24));
+  command->add_option("--batch", flags->batch, "sequences decoded together")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 65536U));
+  command->add_option("--gap-us", flags->gaps_us, "compute time between two all-reduces, microseconds; several: 75,0")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--tokens", flags->tokens, "timed tokens for each path and gap")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 1'000'000U));
+  command->add_option("--verify-tokens", flags->verify_tokens, "tokens before them whose results are held against fp64")
+      ->capture_default_str();
+  command
+      ->add_option("--plant-wrong-slot", flags->plant_wrong_slot,
+                   "plant a bug: in this operation of each token one rank writes to a wrong slot")
+      ->group("For tests");
+  command->add_option("--started-file", flags->started_file, "create this file when the first timed token begins")
+      ->group("For tests");
+  flags->session.add_to(*command);
+  command->callback([flags, &status] { status = decode(*flags); });
+}
+
+}  // namespace tensorwire::cli
