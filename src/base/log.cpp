@@ -1,7 +1,6 @@
 // This file alone sees spdlog. It is compiled with hidden visibility (see CMakeLists.txt), so that header-only spdlog
 // inside our libraries never meets another copy in the program that loads them.
 #define SPDLOG_HEADER_ONLY
-#define SPDLOG_FMT_EXTERNAL
 #include "base/log.hpp"
 
 #include <spdlog/logger.h>
