@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -100,7 +101,7 @@ class FaultInjector {
     std::vector<std::byte> bytes;
   };
 
-  void emit(const OutPacket& packet, const FaultVerdict& verdict, PacketSink& sink) noexcept;
+  [[nodiscard]] std::span<const std::byte> corrupted(std::span<const std::byte> bytes, std::uint32_t entropy) noexcept;
   [[nodiscard]] bool hold(const OutPacket& packet, const FaultVerdict& verdict, Ps now) noexcept;
 
   FaultConfig config_;

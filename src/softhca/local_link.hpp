@@ -12,6 +12,7 @@
 
 #include "base/time.hpp"
 #include "softhca/link.hpp"
+#include "softhca/local_counters.hpp"
 #include "softhca/unique_fd.hpp"
 
 namespace tensorwire::softhca {
@@ -22,14 +23,6 @@ struct LocalLinkConfig {
   std::uint64_t window_bytes = 1ULL << 30;  ///< of a path: nothing is lost here, so the ring is the real limit
 };
 
-struct LocalLinkCounters {
-  std::uint64_t tx_records = 0, rx_records = 0;
-  std::uint64_t rx_inline_bytes = 0, rx_pulled_bytes = 0;  ///< payload by the way it came
-  std::uint64_t malformed = 0;                             ///< records that no correct peer writes
-  std::uint64_t wakeups = 0;                               ///< system calls made to wake a sleeping peer
-  std::uint64_t accepted = 0, refused = 0, closed = 0;     ///< channels from peers
-};
-
 class LocalLink final : public Link {
  public:
   explicit LocalLink(LinkHost& host, const LocalLinkConfig& config = {});
@@ -38,6 +31,9 @@ class LocalLink final : public Link {
 
   /// A connection that the listener of our address accepted (non-blocking). Engine thread, lock held; does not block.
   void adopt(UniqueFd connection);
+
+  /// After fork, in the child: the channels are the parent's, and its peers must see when it ends.
+  void close_sockets() noexcept;
 
   /// The path to `peer_ipv4`, or why its packets must be RoCEv2 packets. Application's thread, without the lock, which
   /// is taken inside: the peer answers from its progress loop while its application may sit in the same call towards

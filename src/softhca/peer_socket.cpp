@@ -88,7 +88,13 @@ bool take_descriptors(const msghdr& message, Offer& out) noexcept {
   return true;
 }
 
-/// A descriptor on which a read or write could block would let a peer stop our progress loop.
+/// An eventfd has no file type. Writing to a pipe, a terminal or a file that a peer passed instead could block us or
+/// raise a signal.
+bool is_anonymous(int fd) noexcept {
+  struct stat status = {};
+  return ::fstat(fd, &status) == 0 && (status.st_mode & S_IFMT) == 0;
+}
+
 bool make_non_blocking(int fd) noexcept {
   const int flags = ::fcntl(fd, F_GETFL);
   return flags >= 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
@@ -97,10 +103,10 @@ bool make_non_blocking(int fd) noexcept {
 Refusal read_probe(const Offer& offer) noexcept {
   std::uint64_t found = 0;
   const iovec local{&found, sizeof found};
-  const iovec remote{reinterpret_cast<void*>(offer.hello.probe.address), sizeof found};
+  const iovec remote{reinterpret_cast<void*>(offer.greeting.probe.address), sizeof found};
   const ssize_t n = ::process_vm_readv(static_cast<pid_t>(offer.pid), &local, 1, &remote, 1, 0);
   if (n != sizeof found) return errno == EPERM || errno == ENOSYS ? Refusal::kPtracePolicy : Refusal::kWrongProbe;
-  return found == offer.hello.probe.value ? Refusal::kNone : Refusal::kWrongProbe;
+  return found == offer.greeting.probe.value ? Refusal::kNone : Refusal::kWrongProbe;
 }
 
 }  // namespace
@@ -113,40 +119,40 @@ HostIdentity own_identity() {
           .boot_id = read_boot_id()};
 }
 
-std::array<std::byte, Hello::kBytes> encode(const Hello& hello) noexcept {
-  std::array<std::byte, Hello::kBytes> out;
+std::array<std::byte, Greeting::kBytes> encode(const Greeting& greeting) noexcept {
+  std::array<std::byte, Greeting::kBytes> out;
   Writer w(out);
   w.u64(kMagic);
-  w.u32(hello.version);
-  w.u32(hello.sender.pid);
-  w.u64(hello.sender.pid_namespace);
-  w.bytes(hello.sender.boot_id.data(), hello.sender.boot_id.size());
-  w.bytes(hello.address.bytes.data(), hello.address.bytes.size());
-  w.u32(hello.ring_slots);
-  w.u32(hello.slot_data_bytes);
-  w.u64(hello.probe.address);
-  w.u64(hello.probe.value);
+  w.u32(greeting.version);
+  w.u32(greeting.sender.pid);
+  w.u64(greeting.sender.pid_namespace);
+  w.bytes(greeting.sender.boot_id.data(), greeting.sender.boot_id.size());
+  w.bytes(greeting.address.bytes.data(), greeting.address.bytes.size());
+  w.u32(greeting.ring_slots);
+  w.u32(greeting.slot_data_bytes);
+  w.u64(greeting.probe.address);
+  w.u64(greeting.probe.value);
   return out;
 }
 
-std::optional<Hello> decode_hello(std::span<const std::byte> bytes) noexcept {
+std::optional<Greeting> decode_greeting(std::span<const std::byte> bytes) noexcept {
   constexpr std::size_t kMagicAndVersion = 12;
   if (bytes.size() < kMagicAndVersion) return std::nullopt;
   Reader r(bytes);
   if (r.u64() != kMagic) return std::nullopt;
-  Hello hello;
-  hello.version = r.u32();
-  if (hello.version != kLocalProtocolVersion) return hello;
-  if (bytes.size() != Hello::kBytes) return std::nullopt;
-  hello.sender.pid = r.u32();
-  hello.sender.pid_namespace = r.u64();
-  r.bytes(hello.sender.boot_id.data(), hello.sender.boot_id.size());
-  r.bytes(hello.address.bytes.data(), hello.address.bytes.size());
-  hello.ring_slots = r.u32();
-  hello.slot_data_bytes = r.u32();
-  hello.probe.address = r.u64();
-  hello.probe.value = r.u64();
-  return hello;
+  Greeting greeting;
+  greeting.version = r.u32();
+  if (greeting.version != kLocalProtocolVersion) return greeting;
+  if (bytes.size() != Greeting::kBytes) return std::nullopt;
+  greeting.sender.pid = r.u32();
+  greeting.sender.pid_namespace = r.u64();
+  r.bytes(greeting.sender.boot_id.data(), greeting.sender.boot_id.size());
+  r.bytes(greeting.address.bytes.data(), greeting.address.bytes.size());
+  greeting.ring_slots = r.u32();
+  greeting.slot_data_bytes = r.u32();
+  greeting.probe.address = r.u64();
+  greeting.probe.value = r.u64();
+  return greeting;
 }
 
 std::string_view text(Refusal refusal) noexcept {
@@ -198,8 +204,8 @@ ConnectResult connect_to_peer(std::uint32_t ipv4, int bound_ms) {
   return {std::move(fd), 0};
 }
 
-int send_offer(int socket, const Hello& hello, int memory, int wake_consumer, int wake_producer) noexcept {
-  auto bytes = encode(hello);
+int send_offer(int socket, const Greeting& greeting, int memory, int wake_consumer, int wake_producer) noexcept {
+  auto bytes = encode(greeting);
   iovec part{bytes.data(), bytes.size()};
   const std::array<int, kDescriptors> fds{memory, wake_consumer, wake_producer};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof fds)> control{};
@@ -217,7 +223,7 @@ int send_offer(int socket, const Hello& hello, int memory, int wake_consumer, in
 }
 
 OfferStatus receive_offer(int socket, Offer& out) noexcept {
-  std::array<std::byte, 2 * Hello::kBytes> bytes{};
+  std::array<std::byte, 2 * Greeting::kBytes> bytes{};
   iovec part{bytes.data(), bytes.size()};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int) * kDescriptors)> control{};
   msghdr message{};
@@ -230,29 +236,29 @@ OfferStatus receive_offer(int socket, Offer& out) noexcept {
   const bool descriptors = take_descriptors(message, out);
   if (n == 0) return OfferStatus::kClosed;
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || !descriptors) return OfferStatus::kMalformed;
-  const auto hello = decode_hello(std::span(bytes).first(static_cast<std::size_t>(n)));
-  if (!hello) return OfferStatus::kMalformed;
-  if (!make_non_blocking(out.wake_consumer.get()) || !make_non_blocking(out.wake_producer.get())) {
-    return OfferStatus::kMalformed;
+  const auto greeting = decode_greeting(std::span(bytes).first(static_cast<std::size_t>(n)));
+  if (!greeting) return OfferStatus::kMalformed;
+  for (const UniqueFd* fd : {&out.wake_consumer, &out.wake_producer}) {
+    if (!is_anonymous(fd->get()) || !make_non_blocking(fd->get())) return OfferStatus::kMalformed;
   }
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return OfferStatus::kClosed;
-  out.hello = *hello;
+  out.greeting = *greeting;
   out.pid = peer.pid > 0 ? static_cast<std::uint32_t>(peer.pid) : 0;
   out.uid = peer.uid;
   return OfferStatus::kOk;
 }
 
 Refusal check_offer(const Offer& offer, const HostIdentity& own) noexcept {
-  const Hello& hello = offer.hello;
-  if (hello.version != kLocalProtocolVersion) return Refusal::kOtherVersion;
+  const Greeting& greeting = offer.greeting;
+  if (greeting.version != kLocalProtocolVersion) return Refusal::kOtherVersion;
   if (offer.uid != ::geteuid()) return Refusal::kOtherUser;
-  if (hello.sender.boot_id != own.boot_id) return Refusal::kOtherHost;
-  if (hello.sender.pid_namespace != own.pid_namespace) return Refusal::kOtherPidNamespace;
-  if (offer.pid == 0 || offer.pid != hello.sender.pid) return Refusal::kWrongProcessId;
-  if (hello.ring_slots != kRingSlots || hello.slot_data_bytes != kSlotDataBytes) return Refusal::kWrongGeometry;
-  if (!hello.address.is_ipv4()) return Refusal::kBadAddress;
+  if (greeting.sender.boot_id != own.boot_id) return Refusal::kOtherHost;
+  if (greeting.sender.pid_namespace != own.pid_namespace) return Refusal::kOtherPidNamespace;
+  if (offer.pid == 0 || offer.pid != greeting.sender.pid) return Refusal::kWrongProcessId;
+  if (greeting.ring_slots != kRingSlots || greeting.slot_data_bytes != kSlotDataBytes) return Refusal::kWrongGeometry;
+  if (!greeting.address.is_ipv4()) return Refusal::kBadAddress;
   return read_probe(offer);
 }
 

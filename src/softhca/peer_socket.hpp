@@ -1,5 +1,5 @@
-// The knock at a peer HCA's door: the message by which a sender offers a ring (Hello, with three descriptors), how it
-// travels, and the checks that decide whether its receiver may pull from the sender's memory.
+// The knock at a peer HCA's door: the message by which a sender offers a ring (a Greeting with three descriptors), how
+// it travels, and the checks that decide whether its receiver may pull from the sender's memory.
 //
 // The socket stays open as long as the channel: its hang-up is how either end learns that the other one is gone.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace tensorwire::softhca {
 
-/// Changes with the layout of Hello, RingLayout or the records in it.
+/// Changes with the layout of Greeting, RingLayout or the records in it.
 inline constexpr std::uint32_t kLocalProtocolVersion = 1;
 
 /// Where a process stands: two processes with equal namespaces and boot ids mean the same thing by a process id.
@@ -30,13 +30,13 @@ struct HostIdentity {
 [[nodiscard]] HostIdentity own_identity();
 
 /// A word in the sender's memory that the receiver reads back with every pull: proof that the memory it reads is still
-/// that of the process which said hello, whatever has become of the process id.
+/// that of the process which made the offer, whatever has become of the process id.
 struct ProbeWord {
   std::uint64_t address = 0;
   std::uint64_t value = 0;
 };
 
-struct Hello {
+struct Greeting {
   static constexpr std::size_t kBytes = 80;
   std::uint32_t version = kLocalProtocolVersion;
   HostIdentity sender;
@@ -45,9 +45,9 @@ struct Hello {
   std::uint32_t slot_data_bytes = 0;
   ProbeWord probe;
 };
-[[nodiscard]] std::array<std::byte, Hello::kBytes> encode(const Hello& hello) noexcept;
+[[nodiscard]] std::array<std::byte, Greeting::kBytes> encode(const Greeting& greeting) noexcept;
 /// Nothing when the magic or the length is wrong. With another version only `version` is read.
-[[nodiscard]] std::optional<Hello> decode_hello(std::span<const std::byte> bytes) noexcept;
+[[nodiscard]] std::optional<Greeting> decode_greeting(std::span<const std::byte> bytes) noexcept;
 
 /// Why a receiver refuses a ring; the number travels in RingLayout::reason.
 enum class Refusal : std::uint32_t {
@@ -68,7 +68,7 @@ enum class Refusal : std::uint32_t {
 
 /// What came through the door of a peer's HCA.
 struct Offer {
-  Hello hello;
+  Greeting greeting;
   std::uint32_t pid = 0;  ///< of the sender, as the kernel says; 0 when it is not visible from here
   std::uint32_t uid = 0;
   UniqueFd memory;         ///< of the ring
@@ -84,8 +84,9 @@ struct ConnectResult {
 /// EACCES.
 [[nodiscard]] ConnectResult connect_to_peer(std::uint32_t ipv4, int bound_ms);
 
-/// Sends `hello` with the ring's descriptors. Returns 0 or errno; never blocks.
-[[nodiscard]] int send_offer(int socket, const Hello& hello, int memory, int wake_consumer, int wake_producer) noexcept;
+/// Sends `greeting` with the ring's descriptors. Returns 0 or errno; never blocks.
+[[nodiscard]] int send_offer(int socket, const Greeting& greeting, int memory, int wake_consumer,
+                             int wake_producer) noexcept;
 
 enum class OfferStatus : std::uint8_t { kOk, kNotYet, kClosed, kMalformed };
 /// Reads an offer from an accepted, non-blocking connection. Descriptors that do not belong are closed.

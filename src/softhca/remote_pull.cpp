@@ -35,8 +35,10 @@ struct Vector {
   }
 };
 
+/// The probe word comes first: a call that copied nothing could not even read that, whoever is at fault. Where a later
+/// page is missing, the call says how much it copied up to there.
 PullStatus status_of_errno(int error) noexcept {
-  return error == EFAULT || error == ENOMEM || error == EINVAL ? PullStatus::kMemoryGone : PullStatus::kPeerGone;
+  return error == ENOMEM || error == EINVAL ? PullStatus::kMemoryGone : PullStatus::kPeerGone;
 }
 
 PullStatus pull_from_process(const PullSource& source, std::span<const RemotePiece> from,

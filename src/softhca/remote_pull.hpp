@@ -14,7 +14,7 @@ namespace tensorwire::softhca {
 enum class PullStatus : std::uint8_t {
   kOk,
   kMemoryGone,  ///< a page of either side is not there any more, or may not be touched that way
-  kPeerGone,    ///< the process is not there, not the one that said hello, or forbids us to read now
+  kPeerGone,    ///< the process is not there, not the one that made the offer, or forbids us to read now
 };
 
 /// Whose memory is read.

@@ -1,0 +1,111 @@
+// The two ends of a channel of the same-host link. OutgoingChannel turns descriptors into records; IncomingChannel
+// takes records through the engine and pulls their payload. LocalLink owns both; every method needs the engine's lock
+// except where it says otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/time.hpp"
+#include "softhca/local_counters.hpp"
+#include "softhca/local_record.hpp"
+#include "softhca/peer_socket.hpp"
+#include "softhca/remote_pull.hpp"
+#include "softhca/shm_ring.hpp"
+#include "transport/engine.hpp"
+
+namespace tensorwire::softhca {
+
+/// The descriptors that both ends of a channel hold.
+struct ChannelFds {
+  UniqueFd socket;         ///< none on the channel of an HCA to itself
+  UniqueFd wake_consumer;  ///< eventfds: there is a record; there is room
+  UniqueFd wake_producer;
+
+  /// New eventfds, no socket. @throws Error when there are no descriptors left.
+  [[nodiscard]] static ChannelFds make();
+  [[nodiscard]] ChannelFds duplicate() const;
+};
+
+class OutgoingChannel {
+ public:
+  struct Made {
+    std::unique_ptr<OutgoingChannel> channel;
+    std::string why_not;       ///< one clause, when there is no channel
+    bool peer_on_host = true;  ///< false: nobody listens there, so there is nothing to explain
+  };
+  /// Any thread, without the lock. Offers a ring to the HCA at `peer_ipv4` and waits at most `bound` for its answer.
+  /// @throws Error when this process has no memory or descriptors for a ring.
+  [[nodiscard]] static Made offer(std::uint32_t peer_ipv4, const wire::Gid& own_address, const ProbeWord& probe,
+                                  Ps bound);
+
+  OutgoingChannel(RingMemory memory, ChannelFds fds) noexcept : ring_(std::move(memory)), fds_(std::move(fds)) {}
+
+  /// Sends what next_tx() gave. Payloads up to `inline_bytes` are copied into the ring; where a source is gone its work
+  /// request is failed. On a dead channel everything vanishes.
+  void send(transport::Engine& engine, std::span<const transport::TxDesc> descs, std::uint32_t inline_bytes, Ps now,
+            LocalLinkCounters& counters) noexcept;
+  /// True when `slots` more records fit, or vanish.
+  [[nodiscard]] bool has_room(std::uint32_t slots) noexcept;
+
+  /// The peer is gone.
+  void kill() noexcept { alive_ = false; }
+  [[nodiscard]] bool alive() const noexcept { return alive_; }
+
+  /// Only so that the peer sees when the other process that shares them ends.
+  void close_descriptors() noexcept { fds_ = {}; }
+
+  [[nodiscard]] RingProducer& ring() noexcept { return ring_; }
+  [[nodiscard]] const ChannelFds& fds() const noexcept { return fds_; }
+
+ private:
+  [[nodiscard]] bool write_record(const transport::TxDesc& desc, std::uint32_t inline_bytes) noexcept;
+
+  RingProducer ring_;
+  ChannelFds fds_;
+  bool alive_ = true;
+};
+
+class IncomingChannel {
+ public:
+  IncomingChannel(RingMemory memory, ChannelFds fds, const PullSource& peer, const wire::Gid& peer_address) noexcept;
+
+  /// Takes records through classify(), copy and commit(), and says how many. Stops after a bounded amount of work, in
+  /// the middle of a long message if need be; ring().empty() is false then.
+  std::size_t receive(transport::Engine& engine, Ps now, LocalLinkCounters& counters) noexcept;
+
+  /// The peer is gone: nothing will be added. What it wrote before is still taken.
+  void hang_up() noexcept { hung_up_ = true; }
+  /// Nothing will come from here any more.
+  [[nodiscard]] bool finished() const noexcept { return broken_ || (hung_up_ && ring_.empty()); }
+
+  void close_descriptors() noexcept { fds_ = {}; }
+
+  [[nodiscard]] RingConsumer& ring() noexcept { return ring_; }
+  [[nodiscard]] const ChannelFds& fds() const noexcept { return fds_; }
+
+ private:
+  enum class Step : std::uint8_t { kDone, kUnfinished, kBroken };
+  [[nodiscard]] Step take_record(transport::Engine& engine, Ps now, std::uint64_t& pull_budget,
+                                 LocalLinkCounters& counters) noexcept;
+  [[nodiscard]] Step place(transport::Engine& engine, const transport::RxVerdict& verdict, Ps now,
+                           std::uint64_t& pull_budget, LocalLinkCounters& counters) noexcept;
+
+  RingConsumer ring_;
+  ChannelFds fds_;
+  PullSource peer_;
+  transport::PacketSource source_;
+  LocalRecord record_;        ///< of the front slot, once decoded
+  bool decoded_ = false;      ///< record_ is valid: its pulling began in an earlier call
+  std::uint64_t pulled_ = 0;  ///< bytes of record_ that are in place
+  bool hung_up_ = false;
+  bool broken_ = false;
+};
+
+/// Makes `fd`, an eventfd, readable.
+void wake(const UniqueFd& fd) noexcept;
+
+}  // namespace tensorwire::softhca
