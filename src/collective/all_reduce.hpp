@@ -35,9 +35,15 @@ struct Thresholds {
 
 [[nodiscard]] Algorithm choose(const Shape& shape, const Thresholds& thresholds) noexcept;
 
-/// The most elements that one sequence number carries when a slot has `slot_payload_bytes`; larger messages are several
-/// sequence numbers. @throws Error when a slot is too small for anything.
-[[nodiscard]] std::uint64_t max_segment_count(Algorithm algorithm, std::uint32_t ranks, DType dtype,
-                                              std::uint64_t slot_payload_bytes);
+/// A message cut into sequence numbers: all segments have `segment_count` elements but the last.
+struct Segmentation {
+  std::uint64_t segments = 1;  ///< at least 1: an empty message still compares signatures
+  std::uint64_t segment_count = 0;
+  std::uint64_t last_count = 0;
+};
+
+/// Cuts a message so that each segment fits slots of `slot_payload_bytes`, as evenly as the alignment allows.
+/// @throws Error when a slot is too small for anything.
+[[nodiscard]] Segmentation split(Algorithm algorithm, const Shape& shape, std::uint64_t slot_payload_bytes);
 
 }  // namespace tensorwire::collective

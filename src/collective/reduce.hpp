@@ -2,7 +2,7 @@
 // dispatch level gives the same bits; a NaN result is always the one canonical quiet NaN of its type (0x7fc00000,
 // 0x7e00, 0x7fc0), because processors disagree on which operand's payload survives.
 //
-// Pure functions; no state but the level chosen once from CPUID (TENSORWIRE_SIMD can lower it).
+// Pure functions; no state but the level, chosen once from CPUID.
 #pragma once
 
 #include <cstddef>

@@ -168,12 +168,16 @@ class Runner {
   };
 
   void fail_protocol(std::uint32_t peer, const char* detail) noexcept;
+  /// Takes the next sequence from the peer for the segment, and what has arrived of it already.
+  void claim(Instance& instance, std::uint32_t peer) noexcept;
+  void take_message(Instance& instance, const Program& program, std::uint32_t peer, std::uint32_t message) noexcept;
   void take_credit(std::uint32_t peer, std::uint32_t credit) noexcept;
   void unblock(std::uint32_t peer) noexcept;
   void run(Instance& instance) noexcept;
   /// False: the step must wait for credit.
   bool execute(Instance& instance, std::uint16_t index) noexcept;
   bool write(Instance& instance, std::uint16_t index) noexcept;
+  void finish_step(Instance& instance, std::uint16_t index) noexcept;
   void post(std::uint32_t peer, std::span<const Piece> pieces, std::uint64_t remote_offset, Immediate immediate,
             std::uint64_t token) noexcept;
   void match(const Instance& instance, const Step& step) noexcept;

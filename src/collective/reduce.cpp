@@ -1,0 +1,107 @@
+#include "collective/reduce.hpp"
+
+#include "collective/reduce_kernels.hpp"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace tensorwire::collective {
+
+namespace {
+
+template <class Scalar>
+void reduce_all_scalar(const std::byte* const* operands, std::size_t operand_count, std::byte* output,
+                       std::byte* second_output, std::size_t count) noexcept {
+  reduce_scalar<Scalar>({operands, operand_count}, output, second_output, 0, count);
+}
+
+const Kernels& kernels_of(SimdLevel level) noexcept {
+#if defined(__x86_64__)
+  if (level == SimdLevel::kAvx512) return avx512_kernels();
+  if (level == SimdLevel::kAvx2) return avx2_kernels();
+#endif
+  static_cast<void>(level);
+  return scalar_kernels();
+}
+
+SimdLevel supported_level() noexcept {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+    return SimdLevel::kAvx512;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return SimdLevel::kAvx2;
+#endif
+  return SimdLevel::kScalar;
+}
+
+/// Programs may have set flush-to-zero or another rounding for this thread; the sum must not depend on it.
+class DefaultFloatEnvironment {
+ public:
+#if defined(__x86_64__)
+  DefaultFloatEnvironment() noexcept : saved_(_mm_getcsr()) {
+    if ((saved_ & kModes) != 0) _mm_setcsr(saved_ & ~kModes);
+  }
+  ~DefaultFloatEnvironment() {
+    if ((saved_ & kModes) != 0) _mm_setcsr(saved_);
+  }
+  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
+  DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
+
+ private:
+  static constexpr unsigned kModes = 0x8000 | 0x0040 | 0x6000;  // flush to zero, denormals are zero, rounding control
+  unsigned saved_;
+#endif
+};
+
+void run(const Kernels& kernels, DType dtype, std::span<const std::byte* const> operands, std::byte* output,
+         std::byte* second_output, std::size_t count) noexcept {
+  if (operands.empty()) return;
+  [[maybe_unused]] const DefaultFloatEnvironment environment;
+  const Kernel kernel = dtype == DType::kFloat32   ? kernels.float32
+                        : dtype == DType::kFloat16 ? kernels.float16
+                                                   : kernels.bfloat16;
+  kernel(operands.data(), operands.size(), output, second_output, count);
+}
+
+const Kernels& chosen_kernels() noexcept {
+  static const Kernels& kernels = kernels_of(best_simd_level());
+  return kernels;
+}
+
+}  // namespace
+
+const Kernels& scalar_kernels() noexcept {
+  static constexpr Kernels kKernels{reduce_all_scalar<ScalarFloat32>, reduce_all_scalar<ScalarFloat16>,
+                                    reduce_all_scalar<ScalarBfloat16>};
+  return kKernels;
+}
+
+std::string_view name_of(SimdLevel level) noexcept {
+  switch (level) {
+    case SimdLevel::kScalar:
+      return "scalar";
+    case SimdLevel::kAvx2:
+      return "avx2";
+    case SimdLevel::kAvx512:
+      return "avx512";
+  }
+  return "unknown level";
+}
+
+SimdLevel best_simd_level() noexcept {
+  static const SimdLevel level = supported_level();
+  return level;
+}
+
+void reduce(DType dtype, Op /*op: sum is the only one*/, std::span<const std::byte* const> operands, std::byte* output,
+            std::byte* second_output, std::size_t count) noexcept {
+  run(chosen_kernels(), dtype, operands, output, second_output, count);
+}
+
+void reduce_at(SimdLevel level, DType dtype, Op /*op*/, std::span<const std::byte* const> operands, std::byte* output,
+               std::byte* second_output, std::size_t count) noexcept {
+  run(kernels_of(level), dtype, operands, output, second_output, count);
+}
+
+}  // namespace tensorwire::collective

@@ -1,0 +1,225 @@
+// The runner's steps: what a segment does once it has begun. Pairs, credit and events are in runner_pairs.cpp.
+#include "collective/runner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "collective/reduce.hpp"
+
+namespace tensorwire::collective {
+
+void HostActions::copy(const std::byte* from, std::byte* to, std::size_t bytes) noexcept {
+  if (from != to) std::memcpy(to, from, bytes);
+}
+
+void HostActions::reduce(const Shape& shape, std::span<const std::byte* const> operands, std::byte* output,
+                         std::byte* second_output, std::size_t bytes) noexcept {
+  collective::reduce(shape.dtype, shape.op, operands, output, second_output, bytes / element_bytes(shape.dtype));
+}
+
+Runner::Runner(const RunnerConfig& config, std::byte* scratch, std::uint32_t scratch_key, Actions& actions)
+    : config_(config), scratch_(scratch), scratch_key_(scratch_key), actions_(&actions) {
+  const bool sound = config.depth >= 2 && config.depth <= 64 && config.slot_bytes > kSlotHeaderBytes &&
+                     config.slot_bytes % kSlotHeaderBytes == 0 && config.rank < config.ranks &&
+                     config.ranks <= kMaxRanks;
+  if (!sound) {
+    throw Error{"set up the collective runner",
+                fmt::format("rank {} of {}, depth {}, slots of {} bytes", config.rank, config.ranks, config.depth,
+                            config.slot_bytes),
+                "The depth is 2 to 64, slots are a multiple of 64 bytes."};
+  }
+  pairs_.resize(config.ranks);
+  instances_.resize(config.depth);
+  arrived_.assign(std::size_t{config.ranks} * config.depth, 0);
+  owner_.assign(std::size_t{config.ranks} * config.depth, nullptr);
+  operands_.resize(config.ranks);
+  for (Instance& instance : instances_) {
+    instance.send_sequence.assign(config.ranks, 0);
+    instance.receive_sequence.assign(config.ranks, 0);
+  }
+  for (std::uint32_t i = 0; i < config.depth; ++i) std::memset(scratch_ + config.send_slot(i), 0, kSlotHeaderBytes);
+}
+
+void Runner::reserve(const Program& program) {
+  if (program.shape.ranks != config_.ranks || program.rank != config_.rank) {
+    throw Error{"take a program", fmt::format("it is for rank {} of {}, this is rank {} of {}", program.rank,
+                                              program.shape.ranks, config_.rank, config_.ranks)};
+  }
+  if (program.slot_payload_bytes > config_.slot_bytes - kSlotHeaderBytes) {
+    throw Error{"take a program", fmt::format("it needs slots of {} bytes, they have {}", program.slot_payload_bytes,
+                                              config_.slot_bytes - kSlotHeaderBytes)};
+  }
+  std::size_t operands = operands_.size();
+  for (const Step& step : program.steps) operands = std::max<std::size_t>(operands, step.operand_count);
+  operands_.resize(operands);
+  const std::size_t steps = program.steps.size();
+  for (Instance& instance : instances_) {
+    if (instance.pending.size() >= steps) continue;
+    instance.pending.resize(steps);
+    instance.ready.resize(steps);
+    instance.blocked.resize(steps);
+  }
+}
+
+bool Runner::can_begin() const noexcept {
+  if (error_) return false;
+  const Instance& instance = instances_[begun_ % config_.depth];
+  if (instance.active) return false;
+  if (instance.segment.program == nullptr) return true;
+  // Its send slot may be read once more, for a retransmission, until every peer has consumed what came from it.
+  return std::ranges::all_of(instance.segment.program->send_peers, [&](std::uint16_t peer) {
+    return pairs_[peer].peer_consumed > instance.send_sequence[peer];
+  });
+}
+
+void Runner::begin(const Segment& segment) noexcept {
+  if (error_) return;
+  const Program& program = *segment.program;
+  Instance& instance = instances_[begun_ % config_.depth];
+  instance.segment = segment;
+  instance.number = begun_++;
+  instance.active = true;
+  instance.ready_head = instance.ready_tail = instance.blocked_count = instance.done = 0;
+  instance.signature = {config_.communicator, program.algorithm,          program.shape.dtype,
+                        program.shape.op,     segment.operation_sequence, segment.operation_count};
+  store(instance.signature, scratch_ + config_.send_slot(instance.number));
+  ++counters_.segments;
+
+  std::copy(program.pending.begin(), program.pending.end(), instance.pending.begin());
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    if (instance.pending[i] == 0) instance.ready[instance.ready_tail++] = static_cast<std::uint16_t>(i);
+  }
+  for (const std::uint16_t peer : program.send_peers) instance.send_sequence[peer] = pairs_[peer].next_send++;
+  for (const std::uint16_t peer : program.receive_peers) claim(instance, peer);
+  run(instance);
+}
+
+void Runner::satisfy(Instance& instance, std::uint16_t index) noexcept {
+  if (--instance.pending[index] == 0) instance.ready[instance.ready_tail++] = index;
+}
+
+void Runner::run(Instance& instance) noexcept {
+  while (instance.ready_head != instance.ready_tail && !error_) {
+    const std::uint16_t index = instance.ready[instance.ready_head++];
+    if (!execute(instance, index)) {
+      instance.blocked[instance.blocked_count++] = index;
+      ++counters_.credit_stalls;
+      continue;
+    }
+    finish_step(instance, index);
+  }
+  finish_if_done(instance);
+}
+
+void Runner::finish_step(Instance& instance, std::uint16_t index) noexcept {
+  const Program& program = *instance.segment.program;
+  ++instance.done;
+  for (const std::uint16_t dependent : program.dependents_of(program.steps[index])) satisfy(instance, dependent);
+}
+
+bool Runner::execute(Instance& instance, std::uint16_t index) noexcept {
+  const Step& step = instance.segment.program->steps[index];
+  switch (step.kind) {
+    case StepKind::kCopy:
+      actions_->copy(address_of(instance, step.source), target_of(instance, step.target), step.bytes);
+      return true;
+    case StepKind::kWrite:
+      return write(instance, index);
+    case StepKind::kMatch:
+      match(instance, step);
+      return true;
+    case StepKind::kReduce:
+      reduce(instance, step);
+      return true;
+    case StepKind::kRelease:
+      release(instance, step.peer);
+      return true;
+    case StepKind::kSent:
+    case StepKind::kArrival:
+      return true;
+  }
+  return true;
+}
+
+bool Runner::write(Instance& instance, std::uint16_t index) noexcept {
+  const Program& program = *instance.segment.program;
+  const Step& step = program.steps[index];
+  const Pair& pair = pairs_[step.peer];
+  const std::uint64_t sequence = instance.send_sequence[step.peer];
+  if (sequence >= pair.peer_consumed + config_.depth) return false;
+
+  const std::byte* header = scratch_ + config_.send_slot(instance.number);
+  const std::byte* source = address_of(instance, step.source);
+  const bool from_slot = step.source.place != Place::kInput;
+  std::array<Piece, 2> pieces;
+  std::size_t count = 0;
+  if (step.with_signature) pieces[count++] = {header, kSlotHeaderBytes, scratch_key_};
+  if (step.bytes != 0) {
+    const bool adjoins = count == 1 && source == header + kSlotHeaderBytes;
+    if (adjoins) {
+      pieces[0].bytes += step.bytes;
+    } else {
+      pieces[count++] = {source, step.bytes, from_slot ? scratch_key_ : instance.segment.input_key};
+    }
+  }
+  const std::uint64_t slot = config_.receive_slot(config_.rank, sequence);
+  const std::uint64_t offset = slot + (step.with_signature ? 0 : kSlotHeaderBytes + step.target.offset);
+  const std::uint16_t sent_step = program.sent_steps[index];
+  const std::uint64_t token = sent_step == kNoStep ? kNoToken : instance.number << 16 | sent_step;
+  post(step.peer, {pieces.data(), count}, offset,
+       {static_cast<std::uint32_t>(sequence % kSequenceModulus), 0, step.message}, token);
+  return true;
+}
+
+void Runner::match(const Instance& instance, const Step& step) noexcept {
+  const Program& program = *instance.segment.program;
+  for (const std::uint16_t need : program.needs_of(step)) {
+    const std::uint32_t peer = program.steps[need].peer;
+    const std::byte* slot = scratch_ + config_.receive_slot(peer, instance.receive_sequence[peer]);
+    const Signature theirs = load_signature(slot);
+    if (theirs == instance.signature) continue;
+    error_ = {Failure::kSignature, peer, difference(instance.signature, theirs), instance.signature, theirs, ""};
+    return;
+  }
+}
+
+void Runner::reduce(const Instance& instance, const Step& step) noexcept {
+  std::size_t count = 0;
+  for (const Location& operand : instance.segment.program->operands_of(step)) {
+    operands_[count++] = address_of(instance, operand);
+  }
+  std::byte* second = step.second_target.place == Place::kNone ? nullptr : target_of(instance, step.second_target);
+  actions_->reduce(instance.segment.program->shape, {operands_.data(), count}, target_of(instance, step.target), second,
+                   step.bytes);
+}
+
+const std::byte* Runner::address_of(const Instance& instance, const Location& location) const noexcept {
+  return location.place == Place::kInput ? instance.segment.input + location.offset : target_of(instance, location);
+}
+
+std::byte* Runner::target_of(const Instance& instance, const Location& location) const noexcept {
+  switch (location.place) {
+    case Place::kOutput:
+      return instance.segment.output + location.offset;
+    case Place::kSendSlot:
+      return scratch_ + config_.send_slot(instance.number) + kSlotHeaderBytes + location.offset;
+    case Place::kPeerSlot:
+      return scratch_ + config_.receive_slot(location.peer, instance.receive_sequence[location.peer]) +
+             kSlotHeaderBytes + location.offset;
+    case Place::kInput:
+    case Place::kNone:
+      break;
+  }
+  return nullptr;
+}
+
+void Runner::finish_if_done(Instance& instance) noexcept {
+  if (error_ || !instance.active || instance.done != instance.segment.program->steps.size()) return;
+  instance.active = false;
+  while (completed_ != begun_ && !instances_[completed_ % config_.depth].active) ++completed_;
+}
+
+}  // namespace tensorwire::collective
