@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <unordered_map>
 
 #include "base/random.hpp"
+#include "transport/key_map.hpp"
 #include "transport/types.hpp"
 
 namespace tensorwire::transport {
@@ -40,11 +40,12 @@ struct MemoryRegion {
 };
 
 /// A run of bytes inside one region (mr != nullptr, `address` in MemoryOps terms), or inside engine memory (mr ==
-/// nullptr: inline data, `address` is a host pointer).
+/// nullptr: inline data, `address` is a host pointer). Without default values on purpose: arrays of pieces stand in
+/// every packet description, and clearing them would cost more than filling the one that is used.
 struct Piece {
-  const MemoryRegion* mr = nullptr;
-  std::uint64_t address = 0;
-  std::uint32_t length = 0;
+  const MemoryRegion* mr;
+  std::uint64_t address;
+  std::uint32_t length;
 };
 
 enum class AccessResult : std::uint8_t { kOk, kBadKey, kWrongPd, kOutOfRange, kNoRight };
@@ -58,16 +59,18 @@ class MemoryTable {
   /// False when no region has this key.
   bool remove(std::uint32_t key) noexcept;
   [[nodiscard]] const MemoryRegion* find(std::uint32_t key) const noexcept;
+  /// How many regions this domain has.
+  [[nodiscard]] std::size_t count(PdId pd) const;
 
   /// The one check: key known, same PD, [address, address + length) inside the region (no wrap), every right in
   /// `rights` granted. On kOk `piece` names the bytes. A zero-length access needs no valid key (IB
-  /// specification 9.7.4.1.5, 10.6.7) and is not asked here.
+  /// specification 9.7.4.1.5, 10.6.7) and is not asked here. `length` is at most kMaxMessageBytes.
   [[nodiscard]] AccessResult check(std::uint32_t key, PdId pd, std::uint64_t address, std::uint64_t length,
                                    std::uint32_t rights, Piece& piece) const noexcept;
 
  private:
   Random random_;
-  std::unordered_map<std::uint32_t, std::unique_ptr<MemoryRegion>> regions_;
+  KeyMap<MemoryRegion> regions_;
 };
 
 }  // namespace tensorwire::transport

@@ -1,14 +1,21 @@
-// A queue pair as its users see it: post, state, attributes. What happens to the work requests is in requester.cpp and
-// responder.cpp. (The engine room owns the rest of this header; these calls are its public face.)
+// A queue pair as its users see it: post, state, attributes. What happens to the work requests is in the requester and
+// the responder (qp.hpp), which the engine owns and users never see.
 #pragma once
 
+#include <atomic>
+
 #include "transport/engine.hpp"
+#include "transport/receive_queue.hpp"
+#include "transport/send_queue.hpp"
 #include "transport/types.hpp"
 
 namespace tensorwire::transport {
 
 class QueuePair {
  public:
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
   /// Copies the work request (inline data included) into the send ring. Returns 0, or EINVAL (state RESET/INIT/RTR, too
   /// many SGEs, too much inline, message too long), ENOMEM (ring full), EOPNOTSUPP (opcode). In ERR the request is
   /// accepted and flushed. The owner then rings Engine::doorbell().
@@ -17,11 +24,22 @@ class QueuePair {
   /// doorbell().
   int post_recv(const RecvWr& wr) noexcept;
 
-  [[nodiscard]] std::uint32_t qpn() const noexcept;
-  [[nodiscard]] QpState state() const noexcept;  ///< any thread
-  [[nodiscard]] const QpInit& init() const noexcept;
-  [[nodiscard]] const QpAttr& attributes() const noexcept;  ///< owner's lock
-  [[nodiscard]] PathId path() const noexcept;
+  [[nodiscard]] std::uint32_t qpn() const noexcept { return init_.qpn; }
+  [[nodiscard]] QpState state() const noexcept { return state_.load(std::memory_order_acquire); }  ///< any thread
+  [[nodiscard]] const QpInit& init() const noexcept { return init_; }
+  [[nodiscard]] const QpAttr& attributes() const noexcept { return attributes_; }  ///< owner's lock
+  [[nodiscard]] PathId path() const noexcept { return path_; }
+
+ protected:
+  explicit QueuePair(const QpInit& init);
+  ~QueuePair() = default;
+
+  QpInit init_;
+  QpAttr attributes_;
+  PathId path_ = kDefaultPath;
+  std::atomic<QpState> state_{QpState::kReset};
+  SendQueue send_queue_;
+  ReceiveQueue receive_queue_;
 };
 
 }  // namespace tensorwire::transport

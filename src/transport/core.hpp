@@ -1,0 +1,24 @@
+// What all queue pairs of an engine share, and what Engine::Impl is made of: configuration, memory table, counters,
+// timers, scheduler.
+#pragma once
+
+#include "transport/engine.hpp"
+#include "transport/memory.hpp"
+#include "transport/scheduler.hpp"
+#include "transport/timers.hpp"
+
+namespace tensorwire::transport {
+
+struct Core {
+  Core(const EngineConfig& engine_config, EventListener* listener)
+      : config(engine_config), events(listener), memory(engine_config.seed) {}
+
+  EngineConfig config;
+  EventListener* events;
+  MemoryTable memory;
+  EngineCounters counters;
+  Timers timers;
+  Scheduler scheduler;
+};
+
+}  // namespace tensorwire::transport

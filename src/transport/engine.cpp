@@ -1,0 +1,212 @@
+#include "transport/engine.hpp"
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "transport/attributes.hpp"
+#include "transport/core.hpp"
+#include "transport/key_map.hpp"
+#include "transport/qp.hpp"
+
+namespace tensorwire::transport {
+
+/// The engine's state: what the queue pairs share, the queue pairs by QPN, and which protection domains live.
+struct Engine::Impl : Core {
+  using Core::Core;
+
+  KeyMap<Qp> queue_pairs;
+  std::vector<bool> domains{false};  ///< by PdId; 0 is never given out
+
+  [[nodiscard]] bool has_pd(PdId pd) const noexcept { return pd < domains.size() && domains[pd]; }
+};
+
+namespace {
+
+constexpr std::uint32_t kMaxWorkRequests = 16384;
+
+void require(bool good, const char* why, const char* remedy) {
+  if (!good) throw Error("create a queue pair", why, remedy);
+}
+
+void check_limits(const QpInit& init) {
+  const QpCaps& caps = init.caps;
+  require(init.type == QpType::kRc, "only the RC transport is offered", "Ask for an RC queue pair.");
+  require(init.qpn != 0 && init.qpn <= wire::kQpnMask, "a QPN has 24 bits and is not 0", "Choose another QPN.");
+  require(init.send_cq != nullptr && init.recv_cq != nullptr, "it needs a send and a receive completion queue",
+          "Create the completion queues first.");
+  require(caps.max_send_wr <= kMaxWorkRequests && caps.max_recv_wr <= kMaxWorkRequests,
+          "more than 16384 work requests asked for", "Ask for a shorter queue.");
+  require(caps.max_send_sge <= kMaxSge && caps.max_recv_sge <= kMaxSge,
+          "more than 16 scatter/gather elements asked for", "Ask for fewer elements.");
+  require(caps.max_inline_data <= kMaxInlineBytes, "more than 512 bytes of inline data asked for",
+          "Ask for fewer inline bytes.");
+}
+
+/// P_Keys match when their low 15 bits do and one side at least is a full member; ours is 0xffff, a full member.
+bool pkey_matches(std::uint16_t pkey) noexcept { return (pkey & 0x7fffU) == (wire::kDefaultPkey & 0x7fffU); }
+
+RxPlan plan_of(const RxVerdict& verdict) noexcept { return static_cast<RxPlan>(verdict.plan); }
+
+}  // namespace
+
+std::string_view name(DropReason reason) noexcept {
+  switch (reason) {
+    case DropReason::kNone:
+      return "none";
+    case DropReason::kUnknownQp:
+      return "unknown queue pair";
+    case DropReason::kWrongState:
+      return "queue pair not ready for it";
+    case DropReason::kWrongSource:
+      return "not from the peer's address";
+    case DropReason::kWrongPkey:
+      return "partition key";
+    case DropReason::kWrongOpcode:
+      return "opcode of another service";
+    case DropReason::kOutOfSequence:
+      return "out of sequence";
+    case DropReason::kStale:
+      return "stale";
+    case DropReason::kBadLength:
+      return "bad length";
+  }
+  return "?";
+}
+
+Engine::Engine(const EngineConfig& config, EventListener* events) : impl_(std::make_unique<Impl>(config, events)) {
+  create_path({});
+}
+
+Engine::~Engine() = default;
+
+PdId Engine::create_pd() {
+  impl_->domains.push_back(true);
+  return static_cast<PdId>(impl_->domains.size() - 1);
+}
+
+int Engine::destroy_pd(PdId pd) {
+  if (!impl_->has_pd(pd)) return EINVAL;
+  const bool used = impl_->memory.count(pd) != 0 ||
+                    impl_->queue_pairs.count_if([pd](const Qp& qp) { return qp.init().pd == pd; }) != 0;
+  if (used) return EBUSY;
+  impl_->domains[pd] = false;
+  return 0;
+}
+
+MemoryTable& Engine::memory() noexcept { return impl_->memory; }
+
+QueuePair& Engine::create_qp(const QpInit& init) {
+  check_limits(init);
+  require(impl_->has_pd(init.pd), "no such protection domain", "Create the protection domain first.");
+  require(impl_->queue_pairs.find(init.qpn) == nullptr, "its QPN is in use", "Choose another QPN.");
+  impl_->timers.reserve(impl_->queue_pairs.size() + 1);
+  return impl_->queue_pairs.insert(init.qpn, std::make_unique<Qp>(init, *impl_));
+}
+
+void Engine::destroy_qp(QueuePair& queue_pair) {
+  Qp& qp = static_cast<Qp&>(queue_pair);
+  qp.requester.stop();
+  impl_->scheduler.remove(qp);
+  qp.init().send_cq->purge(qp.qpn());
+  qp.init().recv_cq->purge(qp.qpn());
+  impl_->queue_pairs.erase(qp.qpn());
+}
+
+QueuePair* Engine::find_qp(std::uint32_t qpn) noexcept { return impl_->queue_pairs.find(qpn); }
+
+int Engine::modify_qp(QueuePair& queue_pair, const QpAttr& attr, std::uint32_t mask, Ps, PathId path) {
+  Qp& qp = static_cast<Qp&>(queue_pair);
+  QpState next = qp.state();
+  if (const int error = check_modify(qp.state(), attr, mask, next); error != 0) return error;
+  if ((mask & kAttrAv) != 0 && !impl_->scheduler.has_path(path)) return EINVAL;
+  qp.apply(next, attr, mask, path);
+  return 0;
+}
+
+PathId Engine::create_path(const PathConfig& config) { return impl_->scheduler.add_path(config); }
+
+void Engine::set_path_window(PathId path, std::uint64_t window_bytes) {
+  impl_->scheduler.set_window(path, window_bytes);
+}
+
+void Engine::set_path_blocked(PathId path, bool blocked) noexcept { impl_->scheduler.set_blocked(path, blocked); }
+
+void Engine::doorbell(QueuePair& queue_pair, Ps) noexcept {
+  Qp& qp = static_cast<Qp&>(queue_pair);
+  if (qp.state() == QpState::kErr) {
+    qp.flush();
+  } else {
+    qp.requester.schedule();
+  }
+}
+
+bool Engine::has_tx() const noexcept { return impl_->scheduler.has_tx(); }
+
+std::size_t Engine::next_tx(Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept {
+  return impl_->scheduler.fill(now, budget_bytes, out);
+}
+
+void Engine::tx_failed(const TxDesc& desc, Ps) noexcept {
+  if (Qp* qp = impl_->queue_pairs.find(desc.src_qpn); qp != nullptr) qp->requester.source_lost(desc.headers.psn);
+}
+
+RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_bytes, const PacketSource& source,
+                           Ps) const noexcept {
+  RxVerdict verdict;
+  const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
+  Qp* qp = impl_->queue_pairs.find(headers.dest_qpn);
+  const bool receives =
+      qp != nullptr && (qp->state() == QpState::kRts || (qp->state() == QpState::kRtr && !traits.response));
+  if (qp == nullptr) {
+    verdict.drop = DropReason::kUnknownQp;
+  } else if (!receives) {
+    verdict.drop = DropReason::kWrongState;
+  } else if (source.address != qp->attributes().av.remote) {
+    verdict.drop = DropReason::kWrongSource;
+  } else if (!pkey_matches(headers.pkey)) {
+    verdict.drop = DropReason::kWrongPkey;
+  } else if (!traits.known || traits.deth || headers.opcode == wire::Opcode::kCnp) {
+    verdict.drop = DropReason::kWrongOpcode;
+  } else if (payload_bytes > source.mtu) {
+    verdict.drop = DropReason::kBadLength;
+  } else if (!traits.response) {
+    verdict.qp = qp;
+    qp->responder.classify(headers, payload_bytes, source.mtu, verdict);
+  } else if (headers.opcode != wire::Opcode::kRcAck || !qp->requester.expects(headers.psn)) {
+    verdict.drop = DropReason::kStale;
+  } else {
+    verdict.qp = qp;
+    verdict.action = RxAction::kControl;
+    verdict.plan = static_cast<std::uint8_t>(RxPlan::kAnswer);
+  }
+  if (verdict.drop != DropReason::kNone) {
+    ++impl_->counters.rx_dropped;
+    if (verdict.drop == DropReason::kOutOfSequence) ++impl_->counters.out_of_sequence;
+  }
+  return verdict;
+}
+
+void Engine::commit(const RxVerdict& verdict, const wire::Headers& headers, std::uint32_t payload_bytes,
+                    Ps now) noexcept {
+  if (verdict.qp == nullptr) return;
+  Qp& qp = static_cast<Qp&>(*verdict.qp);
+  if (plan_of(verdict) != RxPlan::kAnswer) return qp.responder.commit(plan_of(verdict), headers, payload_bytes);
+  ++impl_->counters.rx_packets;
+  qp.requester.on_acknowledge(headers.syndrome, headers.psn, now);
+}
+
+void Engine::reject(const RxVerdict& verdict, const wire::Headers& headers, Ps) noexcept {
+  if (verdict.qp != nullptr) static_cast<Qp&>(*verdict.qp).responder.reject(headers);
+}
+
+Ps Engine::next_deadline() const noexcept { return impl_->timers.next_deadline(); }
+
+void Engine::on_timer(Ps now) noexcept {
+  while (Qp* qp = impl_->timers.pop_due(now)) qp->requester.on_timer(now);
+}
+
+const EngineCounters& Engine::counters() const noexcept { return impl_->counters; }
+
+}  // namespace tensorwire::transport

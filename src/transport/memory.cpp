@@ -1,0 +1,33 @@
+#include "transport/memory.hpp"
+
+namespace tensorwire::transport {
+
+const MemoryRegion& MemoryTable::add(MemoryRegion region) {
+  do {
+    region.key = static_cast<std::uint32_t>(random_.next() >> 32);
+  } while (region.key == 0 || regions_.find(region.key) != nullptr);
+  return regions_.insert(region.key, std::make_unique<MemoryRegion>(region));
+}
+
+bool MemoryTable::remove(std::uint32_t key) noexcept { return regions_.erase(key); }
+
+const MemoryRegion* MemoryTable::find(std::uint32_t key) const noexcept { return regions_.find(key); }
+
+std::size_t MemoryTable::count(PdId pd) const {
+  return regions_.count_if([pd](const MemoryRegion& region) { return region.pd == pd; });
+}
+
+AccessResult MemoryTable::check(std::uint32_t key, PdId pd, std::uint64_t address, std::uint64_t length,
+                                std::uint32_t rights, Piece& piece) const noexcept {
+  const MemoryRegion* region = regions_.find(key);
+  if (region == nullptr) return AccessResult::kBadKey;
+  if (region->pd != pd) return AccessResult::kWrongPd;
+  // Each subtraction is safe by the comparison before it: no sum of two numbers that a peer chose is ever formed.
+  if (address < region->iova || length > region->length || address - region->iova > region->length - length)
+    return AccessResult::kOutOfRange;
+  if ((region->access & rights) != rights) return AccessResult::kNoRight;
+  piece = {region, region->address + (address - region->iova), static_cast<std::uint32_t>(length)};
+  return AccessResult::kOk;
+}
+
+}  // namespace tensorwire::transport

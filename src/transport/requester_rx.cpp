@@ -1,0 +1,199 @@
+// Requester, answers and time: cumulative ACK, go-back-N, RNR, retry limits, completions, flush.
+#include "transport/qp.hpp"
+#include "transport/requester.hpp"
+#include "transport/timing.hpp"
+
+namespace tensorwire::transport {
+namespace {
+
+constexpr std::uint8_t kInfiniteRnrRetry = 7;
+
+constexpr WcOpcode completion_opcode(WrOpcode opcode) noexcept {
+  return opcode == WrOpcode::kWrite || opcode == WrOpcode::kWriteImm ? WcOpcode::kWrite : WcOpcode::kSend;
+}
+
+}  // namespace
+
+bool Requester::expects(std::uint32_t psn) const noexcept {
+  return wire::psn_diff(psn, una_psn_) >= 0 && wire::psn_diff(psn, high_psn_) < 0;
+}
+
+void Requester::on_acknowledge(std::uint8_t syndrome, std::uint32_t psn, Ps now) noexcept {
+  const std::uint8_t value = syndrome & wire::kSyndromeValueMask;
+  switch (syndrome & wire::kSyndromeKindMask) {
+    case wire::kSyndromeAck:
+      advance(wire::psn_add(psn, 1), now);
+      break;
+    case wire::kSyndromeRnrNak:
+      advance(psn, now);
+      if (qp_.state() == QpState::kRts) on_rnr_nak(value, now);
+      break;
+    case wire::kSyndromeNak:
+      advance(psn, now);
+      if (qp_.state() != QpState::kRts) break;
+      if (value == static_cast<std::uint8_t>(wire::NakCode::kPsnSequence)) {
+        on_sequence_nak(now);
+      } else {
+        on_fatal_nak(value);
+      }
+      break;
+    default:
+      break;  // reserved syndromes
+  }
+  if (qp_.state() == QpState::kRts) schedule();
+}
+
+bool Requester::advance(std::uint32_t end, Ps now) noexcept {
+  if (wire::psn_diff(end, una_psn_) <= 0) return false;
+  SendQueue& queue = qp_.send_queue();
+  const bool past_next = wire::psn_diff(end, next_psn_) >= 0;
+  std::uint64_t released = 0;
+  while (queue.head() != started_) {
+    const SendWqe& wqe = queue.at(queue.head());
+    const auto from = static_cast<std::uint32_t>(wire::psn_diff(una_psn_, wqe.first_psn));
+    const std::uint32_t wqe_end = wire::psn_add(wqe.first_psn, wqe.packets);
+    if (wire::psn_diff(wqe_end, end) > 0) {
+      const auto to = static_cast<std::uint32_t>(wire::psn_diff(end, wqe.first_psn));
+      released += charge_before(wqe, to) - charge_before(wqe, from);
+      break;
+    }
+    released += charge_before(wqe, wqe.packets) - charge_before(wqe, from);
+    una_psn_ = wqe_end;
+    complete_head(WcStatus::kSuccess);
+  }
+  una_psn_ = end;
+  if (past_next) {  // after a rewind, an old acknowledgement may cover what was about to be sent again
+    released = in_flight_;
+    stalled_ = WcStatus::kSuccess;
+    seek_head(end);
+  }
+  in_flight_ -= released;
+  core_.scheduler.release(qp_.path(), released);
+
+  retries_left_ = qp_.attributes().retry_cnt;
+  rnr_retries_left_ = qp_.attributes().rnr_retry;
+  retrying_ = false;
+  holding_ = false;
+  restart_timer(now);
+  if (stalled_ != WcStatus::kSuccess && next_index_ == queue.head()) fail_head(stalled_);
+  return true;
+}
+
+void Requester::seek_head(std::uint32_t psn) noexcept {
+  const std::uint32_t head = qp_.send_queue().head();
+  next_psn_ = psn;
+  next_index_ = head;
+  next_packet_ =
+      head == started_ ? 0 : static_cast<std::uint32_t>(wire::psn_diff(psn, qp_.send_queue().at(head).first_psn));
+}
+
+void Requester::rewind() noexcept {
+  core_.scheduler.release(qp_.path(), in_flight_);
+  in_flight_ = 0;
+  stalled_ = WcStatus::kSuccess;
+  since_ack_request_ = 0;
+  seek_head(una_psn_);
+}
+
+void Requester::retry(Ps now) noexcept {
+  if (retries_left_ == 0) return fail_head(WcStatus::kRetryExceeded);
+  --retries_left_;
+  rewind();
+  restart_timer(now);  // off, until the first packet leaves again: a pause costs no retries
+  schedule();
+}
+
+void Requester::on_sequence_nak(Ps now) noexcept {
+  ++core_.counters.packet_seq_err;
+  if (retrying_ || holding_) return;
+  retrying_ = true;
+  retry(now);
+}
+
+void Requester::on_rnr_nak(std::uint8_t code, Ps now) noexcept {
+  ++core_.counters.rnr_nak_retry_err;
+  if (holding_) return;
+  if (qp_.attributes().rnr_retry != kInfiniteRnrRetry) {
+    if (rnr_retries_left_ == 0) return fail_head(WcStatus::kRnrRetryExceeded);
+    --rnr_retries_left_;
+  }
+  rewind();
+  holding_ = true;
+  core_.timers.set(qp_, now + rnr_wait(code));
+}
+
+void Requester::on_fatal_nak(std::uint8_t code) noexcept {
+  switch (static_cast<wire::NakCode>(code)) {
+    case wire::NakCode::kInvalidRequest:
+      ++core_.counters.req_remote_invalid_request;
+      return fail_head(WcStatus::kRemoteInvalidRequestError);
+    case wire::NakCode::kRemoteAccess:
+      ++core_.counters.req_remote_access_errors;
+      return fail_head(WcStatus::kRemoteAccessError);
+    case wire::NakCode::kRemoteOperational:
+      return fail_head(WcStatus::kRemoteOperationError);
+    default:
+      return fail_head(WcStatus::kBadResponseError);
+  }
+}
+
+void Requester::on_timer(Ps now) noexcept {
+  if (holding_) {
+    holding_ = false;
+    return schedule();
+  }
+  ++core_.counters.local_ack_timeout_err;
+  retrying_ = false;
+  retry(now);
+}
+
+void Requester::restart_timer(Ps now) noexcept {
+  if (in_flight_ == 0 || timeout_ == kNever) {
+    core_.timers.cancel(qp_);
+  } else {
+    core_.timers.set(qp_, now + timeout_);
+  }
+}
+
+void Requester::fail_head(WcStatus status) noexcept {
+  complete_head(status);
+  qp_.enter_error();
+}
+
+void Requester::complete_head(WcStatus status) noexcept {
+  SendQueue& queue = qp_.send_queue();
+  const SendWqe& wqe = queue.at(queue.head());
+  Completion completion;
+  completion.wr_id = wqe.wr_id;
+  completion.status = status;
+  completion.opcode = completion_opcode(wqe.opcode);
+  completion.byte_len = wqe.length;
+  completion.qp_num = qp_.qpn();
+  const bool wanted = wqe.signaled || qp_.init().signal_all || status != WcStatus::kSuccess;
+  queue.pop();  // before the push: who sees the completion may post again
+  if (status == WcStatus::kFlushError) {
+    ++core_.counters.req_cqe_flush_error;
+  } else if (status != WcStatus::kSuccess) {
+    ++core_.counters.req_cqe_error;
+  }
+  if (wanted) qp_.init().send_cq->push(completion, false);
+}
+
+void Requester::stop() noexcept {
+  core_.scheduler.release(qp_.path(), in_flight_);
+  in_flight_ = 0;
+  core_.scheduler.data_done(qp_);
+  core_.timers.cancel(qp_);
+  una_psn_ = next_psn_ = high_psn_;
+  retrying_ = holding_ = false;
+  stalled_ = WcStatus::kSuccess;
+}
+
+void Requester::flush() noexcept {
+  stop();
+  while (qp_.send_queue().head() != qp_.send_queue().posted()) complete_head(WcStatus::kFlushError);
+  next_index_ = started_ = qp_.send_queue().head();
+  next_packet_ = 0;
+}
+
+}  // namespace tensorwire::transport

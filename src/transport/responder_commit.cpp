@@ -1,0 +1,178 @@
+// Responder, acting: executes what was judged, completes receives, decides what the peer is owed, and fails.
+#include "transport/qp.hpp"
+#include "transport/responder.hpp"
+
+namespace tensorwire::transport {
+
+using wire::NakCode;
+using wire::Position;
+
+void Responder::start() noexcept {
+  stop();
+  expected_psn_ = qp_.attributes().rq_psn;
+  msn_ = 0;
+  established_ = false;
+}
+
+void Responder::stop() noexcept {
+  message_ = Message::kNone;
+  refused_ = false;
+  owed_ = Owed::kNothing;
+  unacknowledged_ = 0;
+}
+
+bool Responder::still_holds(RxPlan plan, const wire::Headers& headers) const noexcept {
+  const QpState state = qp_.state();
+  if (state != QpState::kRtr && state != QpState::kRts) return false;
+  return plan == RxPlan::kDuplicate || plan == RxPlan::kGap || headers.psn == expected_psn_;
+}
+
+void Responder::commit(RxPlan plan, const wire::Headers& headers, std::uint32_t payload_bytes) noexcept {
+  if (!still_holds(plan, headers)) return;
+  EngineCounters& counters = core_.counters;
+  switch (plan) {
+    case RxPlan::kExecute:
+      return execute(headers, payload_bytes);
+    case RxPlan::kDuplicate:
+      ++counters.duplicate_request;
+      // A NAK that is owed says as much as an ACK and more.
+      if (owed_ != Owed::kNak) owe_ack();
+      return;
+    case RxPlan::kGap:
+      ++counters.out_of_sequence;
+      return refuse(wire::kSyndromeNak | static_cast<std::uint8_t>(NakCode::kPsnSequence));
+    case RxPlan::kNotReady:
+      ++counters.out_of_buffer;
+      return refuse(static_cast<std::uint8_t>(wire::kSyndromeRnrNak | qp_.attributes().min_rnr_timer));
+    case RxPlan::kInvalidRequest:
+      fail(NakCode::kInvalidRequest);
+      return qp_.raise(AsyncEvent::kQpRequestError);
+    case RxPlan::kRemoteAccess:
+      ++counters.resp_remote_access_errors;
+      fail(NakCode::kRemoteAccess);
+      return qp_.raise(AsyncEvent::kQpAccessError);
+    case RxPlan::kTooLong:
+      ++counters.resp_local_length_error;
+      complete_receive(headers, WcStatus::kLocalLengthError, 0);
+      return fail(NakCode::kInvalidRequest);
+    case RxPlan::kLocalProtection:
+      complete_receive(headers, WcStatus::kLocalProtectionError, 0);
+      return fail(NakCode::kRemoteOperational);
+    default:
+      return;
+  }
+}
+
+void Responder::execute(const wire::Headers& headers, std::uint32_t bytes) noexcept {
+  ++core_.counters.rx_packets;
+  core_.counters.rx_bytes += bytes;
+  if (!established_) {
+    established_ = true;
+    if (qp_.state() == QpState::kRtr) qp_.raise(AsyncEvent::kCommEstablished);
+  }
+  expected_psn_ = wire::psn_add(expected_psn_, 1);
+  refused_ = false;
+  if (owed_ == Owed::kNak) owed_ = Owed::kAck;  // what it complained of has arrived
+
+  const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
+  const bool first = traits.position == Position::kFirst || traits.position == Position::kOnly;
+  const bool last = traits.position == Position::kLast || traits.position == Position::kOnly;
+  if (first) {
+    done_bytes_ = 0;
+    write_length_ = headers.dma_length;
+    write_key_ = headers.rkey;
+    write_address_ = headers.va;
+  }
+  done_bytes_ += bytes;
+  message_ = last ? Message::kNone : (traits.send ? Message::kSend : Message::kWrite);
+  if (last) {
+    msn_ = (msn_ + 1) & wire::kPsnMask;
+    if (traits.send || traits.immediate) complete_receive(headers, WcStatus::kSuccess, done_bytes_);
+  }
+  if (headers.ack_req || ++unacknowledged_ >= core_.config.ack_coalesce) owe_ack();
+}
+
+void Responder::complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t bytes) noexcept {
+  const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
+  Completion completion;
+  completion.wr_id = qp_.receive_queue().front().wr_id;
+  completion.status = status;
+  completion.opcode = traits.write ? WcOpcode::kRecvWithImm : WcOpcode::kRecv;
+  completion.byte_len = bytes;
+  completion.qp_num = qp_.qpn();
+  completion.src_qp = qp_.attributes().dest_qpn;
+  if (traits.immediate) {
+    completion.immediate = headers.immediate;
+    completion.flags = kWcWithImm;
+  }
+  if (status != WcStatus::kSuccess) ++core_.counters.resp_cqe_error;
+  qp_.receive_queue().pop();
+  qp_.init().recv_cq->push(completion, headers.solicited);
+}
+
+void Responder::reject(const wire::Headers& headers) noexcept {
+  if (!still_holds(RxPlan::kExecute, headers)) return;
+  if (wire::traits(headers.opcode).send) {
+    complete_receive(headers, WcStatus::kLocalProtectionError, 0);
+    return fail(NakCode::kRemoteOperational);
+  }
+  fail(NakCode::kRemoteOperational);
+  qp_.raise(AsyncEvent::kQpAccessError);
+}
+
+void Responder::refuse(std::uint8_t syndrome) noexcept {
+  refused_ = true;
+  owed_ = Owed::kNak;
+  nak_syndrome_ = syndrome;
+  core_.scheduler.control_ready(qp_);
+}
+
+void Responder::fail(NakCode code) noexcept {
+  refuse(static_cast<std::uint8_t>(wire::kSyndromeNak | static_cast<std::uint8_t>(code)));
+  qp_.enter_error();
+}
+
+void Responder::owe_ack() noexcept {
+  owed_ = Owed::kAck;
+  unacknowledged_ = 0;
+  core_.scheduler.control_ready(qp_);
+}
+
+void Responder::build_control(TxDesc& out) noexcept {
+  const QpAttr& attr = qp_.attributes();
+  const bool nak = owed_ == Owed::kNak;
+  owed_ = Owed::kNothing;
+  unacknowledged_ = 0;
+
+  out.headers = {};
+  out.headers.opcode = wire::Opcode::kRcAck;
+  out.headers.dest_qpn = attr.dest_qpn;
+  out.headers.psn = nak ? expected_psn_ : wire::psn_add(expected_psn_, wire::kPsnMask);  // ACK: the one before
+  out.headers.syndrome = nak ? nak_syndrome_ : static_cast<std::uint8_t>(wire::kSyndromeAck | wire::kCreditsInvalid);
+  out.headers.msn = msn_;
+  out.av = &attr.av;
+  out.path = qp_.path();
+  out.src_qpn = qp_.qpn();
+  out.payload_bytes = 0;
+  out.retransmission = false;
+  out.inline_pieces = false;
+  out.piece_count = 0;
+  ++core_.counters.tx_packets;
+}
+
+void Responder::flush() noexcept {
+  message_ = Message::kNone;
+  ReceiveQueue& queue = qp_.receive_queue();
+  for (; !queue.empty();) {
+    Completion completion;
+    completion.wr_id = queue.front().wr_id;
+    completion.status = WcStatus::kFlushError;
+    completion.opcode = WcOpcode::kRecv;
+    completion.qp_num = qp_.qpn();
+    queue.pop();
+    ++core_.counters.resp_cqe_flush_error;
+    qp_.init().recv_cq->push(completion, false);
+  }
+}
+
+}  // namespace tensorwire::transport

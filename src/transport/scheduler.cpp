@@ -1,0 +1,113 @@
+#include "transport/scheduler.hpp"
+
+#include <algorithm>
+
+#include "transport/qp.hpp"
+
+namespace tensorwire::transport {
+
+PathId Scheduler::add_path(const PathConfig& config) {
+  paths_.push_back(std::make_unique<Path>(config));
+  paths_.back()->config.window_bytes = std::min(config.window_bytes, kMaxWindowBytes);
+  return static_cast<PathId>(paths_.size() - 1);
+}
+
+void Scheduler::set_window(PathId path, std::uint64_t bytes) noexcept {
+  paths_[path]->config.window_bytes = std::min(bytes, kMaxWindowBytes);
+  release(path, 0);
+}
+
+void Scheduler::set_blocked(PathId path, bool blocked) noexcept {
+  paths_[path]->blocked = blocked;
+  refresh(*paths_[path]);
+}
+
+void Scheduler::control_ready(Qp& qp) noexcept {
+  Path& path = *paths_[qp.path()];
+  path.control.push_back(qp);
+  refresh(path);
+}
+
+void Scheduler::data_ready(Qp& qp) noexcept {
+  Path& path = *paths_[qp.path()];
+  path.data.push_back(qp);
+  refresh(path);
+}
+
+void Scheduler::data_done(Qp& qp) noexcept {
+  Path& path = *paths_[qp.path()];
+  if (path.data.front() == &qp) path.turn_left = kTurnBytes;
+  path.data.remove(qp);
+  refresh(path);
+}
+
+void Scheduler::remove(Qp& qp) noexcept {
+  data_done(qp);
+  paths_[qp.path()]->control.remove(qp);
+  refresh(*paths_[qp.path()]);
+}
+
+void Scheduler::release(PathId path, std::uint64_t bytes) noexcept {
+  paths_[path]->in_flight -= bytes;
+  paths_[path]->window_full = false;
+  refresh(*paths_[path]);
+}
+
+void Scheduler::refresh(Path& path) noexcept {
+  const bool data = !path.data.empty() && !path.window_full;
+  if (!path.blocked && (data || !path.control.empty())) {
+    active_.push_back(path);
+  } else {
+    active_.remove(path);
+  }
+}
+
+std::size_t Scheduler::fill(Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept {
+  std::size_t count = 0;
+  while (count == 0 && !out.empty()) {
+    Path* path = active_.front();
+    if (path == nullptr) break;
+    count = fill_control(*path, out);
+    count += fill_data(*path, now, budget_bytes, out.subspan(count));
+    refresh(*path);
+    if (path->active.linked) active_.move_to_back(*path);
+  }
+  return count;
+}
+
+std::size_t Scheduler::fill_control(Path& path, std::span<TxDesc> out) noexcept {
+  std::size_t count = 0;
+  while (count < out.size() && !path.control.empty()) {
+    Qp& qp = static_cast<Qp&>(*path.control.front());
+    path.control.remove(qp);
+    qp.responder.build_control(out[count++]);
+  }
+  return count;
+}
+
+std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept {
+  std::size_t count = 0;
+  while (count < out.size() && !path.data.empty()) {
+    Qp& qp = static_cast<Qp&>(*path.data.front());
+    const std::uint32_t bytes = qp.requester.next_payload();
+    if (bytes > budget_bytes && count != 0) break;
+    const std::uint64_t charge = std::max<std::uint64_t>(bytes, kMinPacketCharge);
+    if (!path.fits(charge)) {
+      path.window_full = true;
+      break;
+    }
+    if (!qp.requester.build(out[count], now)) continue;  // a local error took it off the list
+    ++count;
+    budget_bytes -= std::min<std::uint64_t>(bytes, budget_bytes);
+    path.turn_left -= std::min(charge, path.turn_left);
+    if (!qp.requester.ready()) {
+      data_done(qp);
+    } else if (path.turn_left == 0) {
+      path.data.move_to_back(qp);
+      path.turn_left = kTurnBytes;
+    }
+  }
+  return count;
+}
+
+}  // namespace tensorwire::transport

@@ -1,0 +1,79 @@
+// Who may send next. Queue pairs with something to send stand in their path's lists (control before data), paths with a
+// queue pair that may send stand in the active list; both are served round-robin. The scheduler also keeps each path's
+// unacknowledged bytes under its limit. It decides; requesters and responders build the packets.
+//
+// Invariant: a path is in the active list exactly when it is not blocked and has a control packet, or has data that its
+// window was not yet found too small for. So has_tx() costs one comparison.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "transport/engine.hpp"
+#include "transport/intrusive_list.hpp"
+#include "transport/qp_links.hpp"
+
+namespace tensorwire::transport {
+
+struct Qp;
+
+/// Window bytes that a packet occupies: receivers pay for small packets, too.
+inline constexpr std::uint64_t kMinPacketCharge = 512;
+/// Windows are cut to this, which also keeps outstanding PSNs far below half of their circle.
+inline constexpr std::uint64_t kMaxWindowBytes = 1ULL << 31;
+/// A queue pair sends this much before the next one of its path has its turn: a GSO batch wants neighbours.
+inline constexpr std::uint64_t kTurnBytes = 256 * 1024;
+
+struct Path {
+  explicit Path(const PathConfig& path_config) : config(path_config) {}
+
+  PathConfig config;
+  bool blocked = false;
+  bool window_full = false;  ///< the next packet was found not to fit; cleared when bytes are released
+  std::uint64_t in_flight = 0;
+  std::uint64_t turn_left = kTurnBytes;
+  IntrusiveList<QpLinks, &QpLinks::control> control;
+  IntrusiveList<QpLinks, &QpLinks::data> data;
+  ListLink<Path> active;
+
+  /// One packet always passes, however small the window.
+  [[nodiscard]] bool fits(std::uint64_t charge) const noexcept {
+    return in_flight == 0 || in_flight + charge <= config.window_bytes;
+  }
+};
+
+class Scheduler {
+ public:
+  /// Set-up path.
+  PathId add_path(const PathConfig& config);
+  [[nodiscard]] bool has_path(PathId path) const noexcept { return path < paths_.size(); }
+  [[nodiscard]] const Path& path(PathId path) const noexcept { return *paths_[path]; }
+  void set_window(PathId path, std::uint64_t bytes) noexcept;
+  void set_blocked(PathId path, bool blocked) noexcept;
+
+  /// The queue pair owes a control packet / has a data packet that it may send. Idempotent.
+  void control_ready(Qp& qp) noexcept;
+  void data_ready(Qp& qp) noexcept;
+  /// Idempotent.
+  void data_done(Qp& qp) noexcept;
+  void remove(Qp& qp) noexcept;
+
+  void charge(PathId path, std::uint64_t bytes) noexcept { paths_[path]->in_flight += bytes; }
+  void release(PathId path, std::uint64_t bytes) noexcept;
+
+  [[nodiscard]] bool has_tx() const noexcept { return !active_.empty(); }
+  /// Engine::next_tx().
+  std::size_t fill(Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept;
+
+ private:
+  void refresh(Path& path) noexcept;
+  static std::size_t fill_control(Path& path, std::span<TxDesc> out) noexcept;
+  std::size_t fill_data(Path& path, Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept;
+
+  std::vector<std::unique_ptr<Path>> paths_;
+  IntrusiveList<Path, &Path::active> active_;
+};
+
+}  // namespace tensorwire::transport

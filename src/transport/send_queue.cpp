@@ -1,0 +1,64 @@
+#include "transport/send_queue.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+namespace tensorwire::transport {
+
+SendQueue::SendQueue(const QpCaps& caps)
+    : capacity_(caps.max_send_wr),
+      mask_(std::bit_ceil(std::max(caps.max_send_wr, 1U)) - 1),
+      max_sge_(caps.max_send_sge),
+      max_inline_(caps.max_inline_data),
+      entries_(std::size_t{mask_} + 1),
+      sges_((std::size_t{mask_} + 1) * max_sge_),
+      inline_((std::size_t{mask_} + 1) * max_inline_) {}
+
+std::span<const Sge> SendQueue::sges(std::uint32_t index) const noexcept {
+  return {sges_.data() + std::size_t{index & mask_} * max_sge_, at(index).sge_count};
+}
+
+const std::byte* SendQueue::inline_bytes(std::uint32_t index) const noexcept {
+  return inline_.data() + std::size_t{index & mask_} * max_inline_;
+}
+
+int SendQueue::post(const SendWr& wr) noexcept {
+  if (wr.opcode > WrOpcode::kSendImm) return EOPNOTSUPP;
+  if (wr.sges.size() > max_sge_) return EINVAL;
+  std::uint64_t length = 0;
+  for (const Sge& sge : wr.sges) length += sge.length;
+  if (length > kMaxMessageBytes) return EINVAL;
+  if (wr.inline_data && length > max_inline_) return EINVAL;
+
+  const std::uint32_t index = posted_.load(std::memory_order_relaxed);
+  if (index - freed_.load(std::memory_order_acquire) >= capacity_) return ENOMEM;
+
+  SendWqe& wqe = at(index);
+  wqe = {};
+  wqe.wr_id = wr.wr_id;
+  wqe.remote_address = wr.remote_address;
+  wqe.rkey = wr.rkey;
+  wqe.immediate = wr.immediate;
+  wqe.length = static_cast<std::uint32_t>(length);
+  wqe.opcode = wr.opcode;
+  wqe.signaled = wr.signaled;
+  wqe.solicited = wr.solicited;
+  wqe.inline_data = wr.inline_data;
+  if (wr.inline_data) {
+    std::byte* to = inline_.data() + std::size_t{index & mask_} * max_inline_;
+    for (const Sge& sge : wr.sges) {
+      if (sge.length == 0) continue;
+      std::memcpy(to, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(sge.address)), sge.length);
+      to += sge.length;
+    }
+  } else {
+    wqe.sge_count = static_cast<std::uint8_t>(wr.sges.size());
+    std::copy(wr.sges.begin(), wr.sges.end(), sges_.data() + std::size_t{index & mask_} * max_sge_);
+  }
+  posted_.store(index + 1, std::memory_order_release);
+  return 0;
+}
+
+}  // namespace tensorwire::transport

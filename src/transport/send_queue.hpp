@@ -1,0 +1,66 @@
+// The send queue: a ring of work-queue entries, their scatter lists and their inline bytes, all allocated at creation.
+// One thread posts; the engine consumes, under its owner's lock. The two share two counters and nothing else: an entry
+// belongs to the poster until `posted_` passes it, then to the engine until `freed_` passes it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transport/types.hpp"
+
+namespace tensorwire::transport {
+
+/// A work request at rest. Indices of entries are free-running 32-bit counters; the ring masks them.
+struct SendWqe {
+  std::uint64_t wr_id;
+  std::uint64_t remote_address;
+  std::uint32_t rkey;
+  std::uint32_t immediate;
+  std::uint32_t length;  ///< bytes of the message
+  WrOpcode opcode;
+  std::uint8_t sge_count;
+  bool signaled;
+  bool solicited;
+  bool inline_data;
+  // The requester's notes, written when the first packet leaves.
+  std::uint32_t first_psn;
+  std::uint32_t packets;
+};
+
+class SendQueue {
+ public:
+  explicit SendQueue(const QpCaps& caps);
+
+  // ---- the posting thread
+  /// Returns 0, EINVAL, EOPNOTSUPP or ENOMEM, as QueuePair::post_send() says.
+  int post(const SendWr& wr) noexcept;
+
+  // ---- the engine
+  [[nodiscard]] std::uint32_t posted() const noexcept { return posted_.load(std::memory_order_acquire); }
+  /// Index of the oldest entry that has not completed.
+  [[nodiscard]] std::uint32_t head() const noexcept { return freed_.load(std::memory_order_relaxed); }
+  [[nodiscard]] SendWqe& at(std::uint32_t index) noexcept { return entries_[index & mask_]; }
+  [[nodiscard]] const SendWqe& at(std::uint32_t index) const noexcept { return entries_[index & mask_]; }
+  [[nodiscard]] std::span<const Sge> sges(std::uint32_t index) const noexcept;
+  [[nodiscard]] const std::byte* inline_bytes(std::uint32_t index) const noexcept;
+  /// Gives the head entry back to the poster.
+  void pop() noexcept { freed_.store(head() + 1, std::memory_order_release); }
+  /// Gives everything back (RESET).
+  void clear() noexcept { freed_.store(posted(), std::memory_order_release); }
+
+ private:
+  std::uint32_t capacity_;
+  std::uint32_t mask_;
+  std::uint32_t max_sge_;
+  std::uint32_t max_inline_;
+  std::vector<SendWqe> entries_;
+  std::vector<Sge> sges_;
+  std::vector<std::byte> inline_;
+  alignas(64) std::atomic<std::uint32_t> posted_{0};
+  alignas(64) std::atomic<std::uint32_t> freed_{0};
+};
+
+}  // namespace tensorwire::transport

@@ -1,0 +1,223 @@
+#include "transport/virtual_loop.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/bytes.hpp"
+#include "wire/headers.hpp"
+#include "wire/icrc.hpp"
+
+namespace tensorwire::transport {
+namespace {
+
+constexpr std::uint64_t kBudgetBytes = 64 * 1024;
+/// Ethernet, IPv4, UDP, preamble, FCS and gap around a datagram.
+constexpr std::size_t kFramingBytes = 66;
+
+wire::Ipv4Flow flow(const wire::Gid& source, const wire::Gid& destination, std::uint16_t source_port) noexcept {
+  return {source.ipv4(), destination.ipv4(), source_port, wire::kRoceUdpPort};
+}
+
+/// Copies the payload to its pieces, advancing `crc` over it when given. False when the memory is gone.
+bool place(const RxVerdict& verdict, std::span<const std::byte> payload, std::uint32_t* crc) noexcept {
+  for (std::size_t i = 0; i < verdict.piece_count; ++i) {
+    const Piece& piece = verdict.pieces[i];
+    if (!piece.mr->ops->store(piece.address, payload.first(piece.length), crc)) return false;
+    payload = payload.subspan(piece.length);
+  }
+  return true;
+}
+
+}  // namespace
+
+VirtualLoop::VirtualLoop(const VirtualWire& wire) : wire_(wire), random_(wire.seed) {}
+
+std::size_t VirtualLoop::add_host(Engine& engine, const wire::Gid& address, std::uint32_t mtu) {
+  hosts_.push_back({&engine, address, mtu});
+  return hosts_.size() - 1;
+}
+
+bool VirtualLoop::later(const Packet& a, const Packet& b) noexcept {
+  return a.arrival != b.arrival ? a.arrival > b.arrival : a.order > b.order;
+}
+
+// Arrivals before timers: a host drains its socket before it believes in a timeout.
+VirtualLoop::Next VirtualLoop::next_event() const noexcept {
+  Next next;
+  const auto consider = [&next](Event event, Ps time, std::size_t host) {
+    if (time < next.time) next = {event, time, host};
+  };
+  if (!in_flight_.empty()) consider(Event::kArrival, in_flight_.front().arrival, in_flight_.front().to);
+  for (std::size_t i = 0; i < hosts_.size(); ++i)
+    if (!hosts_[i].paused && hosts_[i].engine->has_tx())
+      consider(Event::kTransmit, std::max(now_, hosts_[i].egress_free), i);
+  for (std::size_t i = 0; i < hosts_.size(); ++i)
+    if (const Ps deadline = hosts_[i].engine->next_deadline(); deadline != kNever)
+      consider(Event::kTimer, std::max(now_, deadline), i);
+  return next;
+}
+
+bool VirtualLoop::step() {
+  const Next next = next_event();
+  if (next.event == Event::kNone) return false;
+  now_ = next.time;
+  switch (next.event) {
+    case Event::kArrival:
+      deliver();
+      break;
+    case Event::kTransmit:
+      transmit(hosts_[next.host]);
+      break;
+    default:
+      hosts_[next.host].engine->on_timer(now_);
+  }
+  return true;
+}
+
+void VirtualLoop::run_until(Ps time) {
+  while (next_event().time <= time) step();
+  now_ = std::max(now_, time);
+}
+
+bool VirtualLoop::run_until_idle(Ps limit) {
+  for (;;) {
+    const Next next = next_event();
+    if (next.event == Event::kNone) return true;
+    if (next.time > limit) return false;
+    step();
+  }
+}
+
+void VirtualLoop::transmit(Host& host) {
+  static constexpr std::size_t kBatch = 32;
+  std::array<TxDesc, kBatch> batch;
+  const std::size_t count = host.engine->next_tx(now_, kBudgetBytes, batch);
+  host.egress_free = std::max(host.egress_free, now_);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t bytes = kFramingBytes + wire::header_bytes(batch[i].headers.opcode) + batch[i].payload_bytes;
+    host.egress_free += static_cast<Ps>(bytes) * wire_.ps_per_byte;
+    launch(host, batch[i], host.egress_free);
+  }
+}
+
+void VirtualLoop::launch(Host& host, const TxDesc& desc, Ps departure) {
+  Packet packet;
+  packet.datagram = take_buffer();
+  if (!serialise(host, desc, packet.datagram)) {
+    spare_buffers_.push_back(std::move(packet.datagram));
+    return host.engine->tx_failed(desc, now_);
+  }
+  ++counters_.sent;
+  const auto to =
+      std::find_if(hosts_.begin(), hosts_.end(), [&](const Host& h) { return h.address == desc.av->remote; });
+  if (to == hosts_.end() || random_.chance(wire_.lose)) {
+    ++counters_.lost;
+    spare_buffers_.push_back(std::move(packet.datagram));
+    return;
+  }
+  packet.to = static_cast<std::size_t>(to - hosts_.begin());
+  packet.source = host.address;
+  packet.source_port = desc.av->udp_source_port;
+  packet.arrival = departure + wire_.delay;
+  if (random_.chance(wire_.reorder)) {
+    ++counters_.reordered;
+    packet.arrival += wire_.reorder_delay;
+  }
+  if (random_.chance(wire_.duplicate)) {
+    ++counters_.duplicated;
+    Packet copy = packet;
+    copy.arrival += wire_.reorder_delay;
+    enqueue(std::move(copy));
+  }
+  if (random_.chance(wire_.corrupt)) {
+    ++counters_.corrupted;
+    const std::uint32_t at = random_.below(static_cast<std::uint32_t>(packet.datagram.size()));
+    packet.datagram[at] ^= std::byte{1} << random_.below(8);
+  }
+  enqueue(std::move(packet));
+}
+
+bool VirtualLoop::serialise(const Host& host, const TxDesc& desc, std::vector<std::byte>& datagram) const {
+  const std::size_t header_bytes = wire::header_bytes(desc.headers.opcode);
+  const std::size_t pad = desc.headers.pad;
+  datagram.resize(header_bytes + desc.payload_bytes + pad + wire::kIcrcBytes);
+  const std::span<std::byte> all(datagram);
+  wire::encode(desc.headers, all);
+
+  std::uint32_t crc = wire::icrc_begin(flow(host.address, desc.av->remote, desc.av->udp_source_port), all.size(), 0);
+  crc = wire::icrc_headers(crc, all.first(header_bytes));
+  std::span<std::byte> rest = all.subspan(header_bytes);
+  for (std::size_t i = 0; i < desc.piece_count; ++i) {
+    const Piece& piece = desc.pieces[i];
+    const std::span<std::byte> to = rest.first(piece.length);
+    if (piece.mr != nullptr) {
+      if (!piece.mr->ops->load(piece.address, to, &crc)) return false;
+    } else {
+      const auto* from = reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(piece.address));
+      crc = wire::crc_copy(crc, to.data(), {from, piece.length});
+    }
+    rest = rest.subspan(piece.length);
+  }
+  std::fill_n(rest.begin(), pad, std::byte{0});
+  crc = wire::crc_update(crc, rest.first(pad));
+  store_le32(rest.data() + pad, wire::icrc_finish(crc));
+  return true;
+}
+
+void VirtualLoop::enqueue(Packet packet) {
+  packet.order = order_++;
+  in_flight_.push_back(std::move(packet));
+  std::push_heap(in_flight_.begin(), in_flight_.end(), later);
+}
+
+void VirtualLoop::deliver() {
+  std::pop_heap(in_flight_.begin(), in_flight_.end(), later);
+  Packet packet = std::move(in_flight_.back());
+  in_flight_.pop_back();
+  receive(hosts_[packet.to], packet);
+  spare_buffers_.push_back(std::move(packet.datagram));
+}
+
+void VirtualLoop::receive(Host& host, const Packet& packet) {
+  const std::span<const std::byte> all(packet.datagram);
+  wire::Parsed parsed;
+  if (wire::parse(all, parsed) != wire::ParseStatus::kOk) return;
+  const auto bytes = static_cast<std::uint32_t>(parsed.payload_bytes);
+  const RxVerdict verdict = host.engine->classify(parsed.headers, bytes, {packet.source, host.mtu, false}, now_);
+  if (verdict.action == RxAction::kDrop) return;
+
+  std::uint32_t crc = wire::icrc_begin(flow(packet.source, host.address, packet.source_port), all.size(), 0);
+  crc = wire::icrc_headers(crc, all.first(parsed.header_bytes));
+  const std::span<const std::byte> payload = all.subspan(parsed.header_bytes, bytes);
+  const std::span<const std::byte> pad =
+      all.subspan(parsed.header_bytes + bytes, all.size() - parsed.header_bytes - bytes - wire::kIcrcBytes);
+  const bool fused = verdict.action == RxAction::kPlace && !verdict.verify_first;
+  bool placed = true;
+  if (fused) {
+    placed = place(verdict, payload, &crc);
+  } else {
+    crc = wire::crc_update(crc, payload);
+  }
+  crc = wire::crc_update(crc, pad);
+  if (placed && wire::icrc_finish(crc) != load_le32(all.last(wire::kIcrcBytes).data())) {
+    ++counters_.icrc_errors;
+    return;
+  }
+  if (!fused && verdict.action == RxAction::kPlace) placed = place(verdict, payload, nullptr);
+  if (placed) {
+    host.engine->commit(verdict, parsed.headers, bytes, now_);
+  } else {
+    host.engine->reject(verdict, parsed.headers, now_);
+  }
+}
+
+std::vector<std::byte> VirtualLoop::take_buffer() {
+  if (spare_buffers_.empty()) return {};
+  std::vector<std::byte> buffer = std::move(spare_buffers_.back());
+  spare_buffers_.pop_back();
+  return buffer;
+}
+
+}  // namespace tensorwire::transport
