@@ -20,7 +20,8 @@ struct Ipv4Flow {
 /// CRC register (not inverted) after `bytes`, starting from register `crc`.
 [[nodiscard]] std::uint32_t crc_update(std::uint32_t crc, std::span<const std::byte> bytes) noexcept;
 
-/// Copies `from` to `to` and returns the CRC register after the bytes: one pass over the cache instead of two.
+/// Copies `from` to `to` and returns the CRC register after the bytes. The last 8 bytes become visible (release) after
+/// all earlier ones, so a consumer may poll the end of a message. `from` must not change meanwhile: it is read twice.
 [[nodiscard]] std::uint32_t crc_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept;
 
 /// Register after 8 bytes of ones and the masked IPv4 (DF set, no options) and UDP headers.
