@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "base/time.hpp"
+#include "bootstrap/frame.hpp"
 #include "bootstrap/options.hpp"
 
 namespace tensorwire::bootstrap {
 
-using Bytes = std::vector<std::byte>;
-
-/// The longest payload of one rank in one collective call.
+/// The longest payload of one rank in one collective call, and of all ranks together.
 inline constexpr std::size_t kMaxPayload = 16U << 20;
+inline constexpr std::size_t kMaxGathered = 1U << 30;
 
 /// Why the group is broken. The first cause is kept.
 struct FailedRank {
@@ -28,6 +28,8 @@ struct FailedRank {
   std::string reason;  ///< "connection reset (the process died)", or what abort() was given
 };
 
+class Hub;
+
 class Group {
  public:
   /// Returns when all ranks are in.
@@ -35,7 +37,7 @@ class Group {
   /// address that does not resolve or cannot be bound; within options.timeout.
   [[nodiscard]] static std::unique_ptr<Group> join(const GroupOptions& options);
 
-  /// Leaves if leave() was not called: the destruction of a Group is not a death.
+  /// Leaves if leave() was not called; aborts when an exception is what destroys it.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -70,9 +72,11 @@ class Group {
   void leave() noexcept;
 
  private:
-  class State;
-  explicit Group(std::unique_ptr<State> state) noexcept;
-  std::unique_ptr<State> state_;
+  Group(const GroupOptions& options, std::unique_ptr<Hub> hub) noexcept;
+
+  int local_rank_;
+  int exceptions_at_birth_;
+  std::unique_ptr<Hub> hub_;
 };
 
 }  // namespace tensorwire::bootstrap

@@ -12,6 +12,9 @@
 
 namespace tensorwire::bootstrap {
 
+inline constexpr int kMaxWorldSize = 65536;
+inline constexpr std::uint16_t kDefaultPort = 29500;
+
 using Environment = std::map<std::string, std::string, std::less<>>;
 
 /// The environment of this process.
@@ -23,10 +26,11 @@ struct GroupOptions {
   int local_rank = 0;        ///< index among the ranks of this host
   int local_world_size = 1;  ///< ranks on this host
   std::string master_address = "127.0.0.1";
-  std::uint16_t master_port = 29500;
+  std::uint16_t master_port = kDefaultPort;
+  std::string job;                 ///< the launcher's job identity; keeps jobs that share a port apart. May be empty.
   std::string secret;              ///< empty: no authentication. Never logged.
   Ps timeout = 60 * kSecond;       ///< bound of join() and of each collective call
-  std::string launcher = "flags";  ///< where the values came from: "torchrun", "OpenMPI", "PMIx", "Slurm", "flags"
+  std::string launcher = "flags";  ///< where the values came from: "torchrun", "OpenMPI", "PMI", "Slurm", "flags"
 };
 
 /// What the command line gives; whatever is set wins over the environment.
@@ -36,13 +40,18 @@ struct GroupFlags {
   std::optional<std::uint16_t> master_port;
 };
 
-/// True when a launcher's variables are there (RANK and WORLD_SIZE, OMPI_COMM_WORLD_RANK, SLURM_PROCID with
-/// SLURM_NTASKS).
+/// True when a launcher's variables are there: RANK and WORLD_SIZE, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID of a
+/// job step.
 [[nodiscard]] bool under_launcher(const Environment& environment);
 
-/// Reads torchrun's variables, else OpenMPI's, else Slurm's; flags win. TENSORWIRE_SECRET or TENSORWIRE_SECRET_FILE and
-/// TENSORWIRE_BOOTSTRAP_TIMEOUT (seconds) are read here too.
+/// Reads torchrun's variables, else OpenMPI's, else those of a PMI launcher, else Slurm's; flags win. MASTER_ADDR and
+/// MASTER_PORT count under every launcher. Without MASTER_ADDR the meeting place is 127.0.0.1 when all ranks are local,
+/// the first host of the job under Slurm, and else an Error. TENSORWIRE_SECRET or TENSORWIRE_SECRET_FILE, and
+/// TENSORWIRE_BOOTSTRAP_TIMEOUT ("60s") are read from the map too.
 /// @throws Error naming the variable that is missing, not a number, or out of range.
 [[nodiscard]] GroupOptions detect_options(const Environment& environment, const GroupFlags& flags = {});
+
+/// @throws Error when rank, world size, local rank, port or timeout make no sense.
+void check_options(const GroupOptions& options);
 
 }  // namespace tensorwire::bootstrap

@@ -1,0 +1,110 @@
+// The open connections of one rank after the rendezvous, and the thread that watches them. Rank 0's hub assembles the
+// collective calls and spreads news; every other hub talks to rank 0 only.
+//
+// One mutex guards everything but the failure flag. The watcher holds it while it moves bytes and never while it
+// sleeps; sockets are non-blocking, so no one is held up by a slow peer.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/time.hpp"
+#include "bootstrap/gather_table.hpp"
+#include "bootstrap/group.hpp"
+#include "bootstrap/rendezvous.hpp"
+
+namespace tensorwire::bootstrap {
+
+class Hub {
+ public:
+  Hub(int rank, Joined joined, Ps timeout);
+  ~Hub();
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+
+  /// One collective call; everyone's parts by rank. @throws Error as Group's calls do.
+  std::vector<Bytes> call(CallKind kind, int root, std::span<const std::byte> mine, Ps bound);
+
+  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::optional<FailedRank> failed_rank() const;
+  void abort(std::string_view reason) noexcept;
+  void leave() noexcept;
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] const std::vector<std::string>& hosts() const noexcept { return hosts_; }
+
+ private:
+  struct Peer {
+    explicit Peer(Link&& admitted) noexcept : link(std::move(admitted)) {}
+
+    Link link;
+    std::deque<EncodedFrame> outgoing;
+    std::size_t sent_of_first = 0;
+    bool said_goodbye = false;  // what follows is no death
+
+    [[nodiscard]] bool open() const noexcept { return static_cast<bool>(link.socket); }
+  };
+  /// How a call ended: the parts, or why not.
+  struct Outcome {
+    std::vector<Bytes> parts;
+    std::string error;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  // The watcher (hub_watch.cpp). All but watch() are called with the mutex held.
+  void watch();
+  void receive(Peer& peer);
+  void handle(Peer& peer, Frame frame);
+  void handle_on_server(Peer& peer, Frame& frame);
+  void handle_on_client(Peer& peer, Frame& frame);
+  void connection_ended(Peer& peer, int error);
+  void goodbye_from(Peer& peer);
+  void protocol_violation(Peer& peer);
+
+  // Sending; with the mutex held.
+  void send(Peer& peer, const EncodedFrame& frame);
+  void send_to_all(const EncodedFrame& frame, const Peer* except = nullptr);
+  void flush(Peer& peer);
+  void wake_watcher() noexcept;
+  [[nodiscard]] bool all_flushed() const;
+
+  // Calls and failures; with the mutex held.
+  void contribute(int rank, Contribution contribution);
+  void doom(const Verdict& verdict);
+  void declare_failed(FailedRank failed, const Peer* except = nullptr);
+  /// Calls that this rank has given up on: nobody here would pick their outcome up.
+  [[nodiscard]] bool is_past(std::uint64_t sequence) const noexcept { return sequence + 1 < next_sequence_; }
+  [[nodiscard]] bool serves() const noexcept { return rank_ == 0; }
+  [[nodiscard]] std::string name(int rank) const;
+  void give_up_on(Lock& lock, std::uint64_t sequence, CallKind kind, Ps bound);
+  [[noreturn]] void throw_failed(CallKind during) const;
+
+  const int rank_;
+  const std::vector<std::string> hosts_;
+  const Ps timeout_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Peer> peers_;
+  GatherTable table_;                          // rank 0 only
+  std::map<std::uint64_t, Outcome> outcomes_;  // calls that this rank has not picked up yet
+  std::uint64_t next_sequence_ = 1;
+  std::optional<FailedRank> failure_;
+  std::atomic<bool> failed_{false};
+  bool leaving_ = false;
+  bool server_left_ = false;
+  Ps linger_until_ = kNever;
+  Socket wake_;  // an eventfd
+  std::thread watcher_;
+};
+
+}  // namespace tensorwire::bootstrap
