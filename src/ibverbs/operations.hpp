@@ -1,0 +1,50 @@
+// What verbs.h reaches through function pointers instead of symbols; context.cpp, cq.cpp and qp_ex.cpp hang them in.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+
+#include "ibverbs/objects.hpp"
+
+namespace tensorwire::ibverbs {
+
+// query.cpp
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes, std::size_t size) noexcept;
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attributes,
+                    std::size_t size) noexcept;
+/// The type as sysfs counts: 0 IB or RoCE v1, 1 RoCE v2. Returns 0, or -1 and errno.
+int query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, unsigned* type) noexcept;
+
+// post.cpp
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept;
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept;
+int poll_cq(ibv_cq* cq, int entries, ibv_wc* wc) noexcept;
+int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;
+
+// cq.cpp, qp.cpp
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept;
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept;
+int destroy_cq(CompletionQueue& cq) noexcept;
+int destroy_qp(QueuePair& qp) noexcept;
+
+// cq_ex.cpp, qp_ex.cpp
+void set_poll_functions(CompletionQueue& cq) noexcept;
+/// Which of the asked ibv_qp_create_send_ops_flags this HCA has; the others are refused.
+inline constexpr std::uint64_t kSupportedSendOps =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+/// @throws std::bad_alloc.
+void set_work_request_functions(QueuePair& qp);
+
+// events.cpp
+void on_completion_event(void* cq) noexcept;
+void on_hca_event(void* context, softhca::HcaEvent event, void* qp) noexcept;
+void join_channel(CompletionQueue& cq) noexcept;
+/// Drops the unread events of the queue; later ones go nowhere.
+void leave_channel(CompletionQueue& cq) noexcept;
+void drop_async_events(Context& context, const ibv_qp* qp) noexcept;
+
+// unsupported.cpp
+void set_unsupported_operations(Context& context) noexcept;
+
+}  // namespace tensorwire::ibverbs

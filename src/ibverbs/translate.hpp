@@ -1,0 +1,74 @@
+// Work requests and completions from the words of verbs.h to those of the transport and back. The values are equal by
+// design (checked here); what differs is byte order: immediate data is big-endian in verbs.
+#pragma once
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "transport/types.hpp"
+
+namespace tensorwire::ibverbs {
+
+static_assert(IBV_WR_RDMA_WRITE == static_cast<int>(transport::WrOpcode::kWrite));
+static_assert(IBV_WR_RDMA_WRITE_WITH_IMM == static_cast<int>(transport::WrOpcode::kWriteImm));
+static_assert(IBV_WR_SEND == static_cast<int>(transport::WrOpcode::kSend));
+static_assert(IBV_WR_SEND_WITH_IMM == static_cast<int>(transport::WrOpcode::kSendImm));
+static_assert(IBV_WR_RDMA_READ == static_cast<int>(transport::WrOpcode::kRead));
+static_assert(IBV_WR_ATOMIC_CMP_AND_SWP == static_cast<int>(transport::WrOpcode::kCompareSwap));
+static_assert(IBV_WR_ATOMIC_FETCH_AND_ADD == static_cast<int>(transport::WrOpcode::kFetchAdd));
+static_assert(IBV_WC_RETRY_EXC_ERR == static_cast<int>(transport::WcStatus::kRetryExceeded));
+static_assert(IBV_WC_WR_FLUSH_ERR == static_cast<int>(transport::WcStatus::kFlushError));
+static_assert(IBV_WC_FATAL_ERR == static_cast<int>(transport::WcStatus::kFatal));
+static_assert(IBV_WC_RECV == static_cast<int>(transport::WcOpcode::kRecv));
+static_assert(IBV_WC_RECV_RDMA_WITH_IMM == static_cast<int>(transport::WcOpcode::kRecvWithImm));
+static_assert(IBV_WC_RDMA_WRITE == static_cast<int>(transport::WcOpcode::kWrite));
+static_assert(IBV_WC_GRH == transport::kWcWithGrh && IBV_WC_WITH_IMM == transport::kWcWithImm);
+
+/// Room for one piece more than any queue pair takes: a longer list is cut to that, for the transport to refuse. A
+/// refusal must come from there, because it also starts the requests of the chain that were accepted before.
+using SgeArray = std::array<transport::Sge, transport::kMaxSge + 1>;
+
+[[nodiscard]] inline std::span<const transport::Sge> translate(const ibv_sge* list, int count, SgeArray& to) noexcept {
+  const std::size_t pieces = std::min(static_cast<std::size_t>(count), to.size());  // a negative count is a long list
+  for (std::size_t i = 0; i < pieces && i < transport::kMaxSge; ++i) {
+    to[i] = {.address = list[i].addr, .length = list[i].length, .lkey = list[i].lkey};
+  }
+  return {to.data(), pieces};
+}
+
+/// `sges` keeps the pieces that the result names. An opcode that the transport has no word for keeps its number.
+[[nodiscard]] inline transport::SendWr translate(const ibv_send_wr& from, SgeArray& sges) noexcept {
+  return {.wr_id = from.wr_id,
+          .opcode = static_cast<transport::WrOpcode>(from.opcode),
+          .signaled = (from.send_flags & IBV_SEND_SIGNALED) != 0,
+          .solicited = (from.send_flags & IBV_SEND_SOLICITED) != 0,
+          .fence = (from.send_flags & IBV_SEND_FENCE) != 0,
+          .inline_data = (from.send_flags & IBV_SEND_INLINE) != 0,
+          .immediate = be32toh(from.imm_data),
+          .remote_address = from.wr.rdma.remote_addr,
+          .rkey = from.wr.rdma.rkey,
+          .sges = translate(from.sg_list, from.num_sge, sges)};
+}
+
+inline void translate(const transport::Completion& from, ibv_wc& to) noexcept {
+  to.wr_id = from.wr_id;
+  to.status = static_cast<ibv_wc_status>(from.status);
+  to.opcode = static_cast<ibv_wc_opcode>(from.opcode);
+  to.vendor_err = from.vendor_error;
+  to.byte_len = from.byte_len;
+  to.imm_data = htobe32(from.immediate);
+  to.qp_num = from.qp_num;
+  to.src_qp = from.src_qp;
+  to.wc_flags = from.flags;
+  to.pkey_index = 0;
+  to.slid = 0;
+  to.sl = 0;
+  to.dlid_path_bits = 0;
+}
+
+}  // namespace tensorwire::ibverbs
