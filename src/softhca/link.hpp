@@ -67,6 +67,10 @@ class Link {
   [[nodiscard]] virtual bool can_send() const noexcept { return true; }
   virtual void flush(Ps /*now*/) noexcept {}
 
+  /// When on_timer() has something to do; kNever when nothing waits. Asked after every pass.
+  [[nodiscard]] virtual Ps next_deadline() const noexcept { return kNever; }
+  virtual void on_timer(Ps /*now*/) noexcept {}
+
   /// The engine thread is about to sleep. After this call whatever arrives must wake a descriptor that it watches.
   /// Returns false when something has arrived already: do not sleep.
   virtual bool prepare_sleep() noexcept { return true; }

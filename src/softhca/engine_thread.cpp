@@ -1,0 +1,237 @@
+#include "softhca/engine_thread.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <system_error>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+
+namespace tensorwire::softhca {
+
+namespace {
+
+/// A pass of the application this recently: it polls at this moment.
+constexpr Ps kPollsNow = 10 * kMicrosecond;
+constexpr Ps kStandByPeriod = kMillisecond;
+/// The second look, when the first one met the application between two polls.
+constexpr Ps kSecondLook = 100 * kMicrosecond;
+constexpr std::uint32_t kFewUselessWakes = 8;
+constexpr std::uint32_t kManyUselessWakes = 4096;
+/// A stand-by that lasted this long was right: the next one comes easily again.
+constexpr Ps kLongStandBy = 100 * kMillisecond;
+
+/// How long to look again after work before sleeping. Only where cores are left over: on a small machine the thread
+/// that is waited for needs this core.
+Ps linger_time_for_machine() noexcept {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 0;
+  return CPU_COUNT(&cpus) >= 4 ? 20 * kMicrosecond : 0;
+}
+
+/// All but the faults that a copy from memory may raise: a blocked SIGSEGV kills.
+sigset_t signals_to_block() noexcept {
+  sigset_t set;
+  sigfillset(&set);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&set, fault);
+  return set;
+}
+
+}  // namespace
+
+EngineThread::EngineThread()
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      useless_needed_(kFewUselessWakes),
+      linger_time_(linger_time_for_machine()) {
+  if (!epoll_ || !event_) throw system_error("set up the engine thread", errno);
+  watch_fd(event_.get());
+}
+
+EngineThread::~EngineThread() { stop(); }
+
+void EngineThread::start(Shard& shard, int receive_fd, int listener, AcceptCallback on_connection,
+                         const std::string& name) {
+  shard_ = &shard;
+  receive_fd_ = receive_fd;
+  listener_ = listener;
+  on_connection_ = std::move(on_connection);
+  watch_fd(receive_fd_);
+  watch_fd(listener_);
+
+  // The thread inherits the mask: no moment in which a signal of the application could land on it.
+  const sigset_t blocked = signals_to_block();
+  sigset_t before;
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  try {
+    thread_ = std::make_unique<std::thread>([this] { run(); });
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw system_error("start the engine thread", error.code().value());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread_->native_handle(), name.substr(0, 15).c_str());
+}
+
+void EngineThread::stop() noexcept {
+  if (!thread_) return;
+  stopping_.store(true);
+  kick();
+  thread_->join();
+  thread_.reset();
+}
+
+void EngineThread::abandon() noexcept {
+  [[maybe_unused]] const std::thread* gone = thread_.release();  // its destructor would end the process
+  epoll_.reset();
+  event_.reset();
+}
+
+void EngineThread::watch_fd(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw system_error("watch a descriptor", errno);
+}
+
+void EngineThread::unwatch_fd(int fd) noexcept { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+void EngineThread::watch_receive_socket(bool on) noexcept {
+  epoll_event event{};
+  if (on) event.events = EPOLLIN;
+  event.data.fd = receive_fd_;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, receive_fd_, &event);
+}
+
+void EngineThread::kick() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
+}
+
+void EngineThread::after_inline_pass(bool left_over, bool polled) noexcept {
+  if (polled) {
+    last_inline_.store(monotonic_now(), std::memory_order_relaxed);
+    inline_passes_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (left_over || shard_->deadline() < asleep_until_.load()) kick();
+}
+
+void EngineThread::serve_now() noexcept {
+  serve_requested_.store(true);
+  if (standing_by_.load()) kick();
+}
+
+void EngineThread::run() noexcept {
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    if (standing_by_.load(std::memory_order_relaxed)) {
+      stand_by();
+    } else {
+      serve();
+    }
+  }
+}
+
+void EngineThread::serve() noexcept {
+  const Shard::Result result = shard_->progress(Shard::Depth::kFull);
+  if (result.worked || result.left) {
+    last_work_ = monotonic_now();
+    useless_wakes_ = 0;
+    if (result.left) return;
+  }
+  if (linger()) return;
+  if (!shard_->prepare_sleep()) {
+    sched_yield();
+    return;
+  }
+  const bool by_socket = wait(kNever);
+  shard_->end_sleep();
+  judge_wake(by_socket);
+}
+
+/// True while it is worth looking again at once.
+bool EngineThread::linger() noexcept {
+  const Ps since_work = monotonic_now() - last_work_;
+  if (since_work >= linger_time_) return false;
+  if (since_work > linger_time_ / 2) sched_yield();
+  return true;
+}
+
+bool EngineThread::wait(Ps until) noexcept {
+  // Publish when we wake before reading the deadline; after_inline_pass() does the reverse, so one of us sees it.
+  asleep_until_.store(until);
+  const Ps deadline = std::min(until, shard_->deadline());
+  asleep_until_.store(deadline);
+  const Ps now = monotonic_now();
+  const Ps left = deadline == kNever ? kNever : std::max<Ps>(0, deadline - now);
+  const timespec timeout{.tv_sec = left / kSecond, .tv_nsec = (left % kSecond) / kNanosecond};
+
+  std::array<epoll_event, 8> events{};
+  const int count = ::epoll_pwait2(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                   left == kNever ? nullptr : &timeout, nullptr);
+  asleep_until_.store(0);
+  bool by_socket = false;
+  for (const epoll_event& event : std::span{events}.first(static_cast<std::size_t>(std::max(count, 0)))) {
+    if (event.data.fd == receive_fd_) by_socket = true;
+    if (event.data.fd == listener_) accept_all();
+    if (event.data.fd == event_.get()) {
+      std::uint64_t kicks = 0;
+      [[maybe_unused]] const ssize_t got = ::read(event_.get(), &kicks, sizeof kicks);
+    }
+  }
+  return by_socket;
+}
+
+void EngineThread::accept_all() noexcept {
+  for (;;) {
+    UniqueFd connection{::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    if (!connection) return;
+    on_connection_(std::move(connection));
+  }
+}
+
+void EngineThread::judge_wake(bool by_socket) noexcept {
+  if (serve_requested_.exchange(false)) {
+    useless_wakes_ = 0;
+    return;
+  }
+  if (!by_socket || monotonic_now() - last_inline_.load(std::memory_order_relaxed) > kPollsNow) return;
+  if (++useless_wakes_ < useless_needed_) return;
+  useless_wakes_ = 0;
+  watch_receive_socket(false);
+  standing_by_.store(true);
+}
+
+void EngineThread::stand_by() noexcept {
+  const Ps began = monotonic_now();
+  Ps period = kStandByPeriod;
+  std::uint64_t seen = inline_passes_.load(std::memory_order_relaxed);
+  bool left_alone = false;
+  while (!stopping_.load(std::memory_order_relaxed) && !serve_requested_.load()) {
+    wait(monotonic_now() + period);
+    const Ps now = monotonic_now();
+    if (shard_->deadline() <= now) shard_->progress(Shard::Depth::kFull);
+    const std::uint64_t passes = inline_passes_.load(std::memory_order_relaxed);
+    left_alone = passes == seen;
+    if (left_alone) break;
+    seen = passes;
+    period = now - last_inline_.load(std::memory_order_relaxed) > kPollsNow ? kSecondLook : kStandByPeriod;
+  }
+  if (left_alone && monotonic_now() - began < kLongStandBy) {
+    useless_needed_ = std::min(useless_needed_ * 2, kManyUselessWakes);
+  } else {
+    useless_needed_ = kFewUselessWakes;
+  }
+  standing_by_.store(false);
+  watch_receive_socket(true);
+}
+
+}  // namespace tensorwire::softhca

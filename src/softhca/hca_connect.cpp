@@ -1,0 +1,105 @@
+// How a queue pair finds its way: at RTR the local address is looked up in the GID table, and the link and path towards
+// the peer are chosen.
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "softhca/devices.hpp"
+#include "softhca/hca_impl.hpp"
+#include "transport/queue_pair.hpp"
+
+namespace tensorwire::softhca {
+
+int HcaImpl::set_link(Qp* qp, LinkChoice choice) {
+  if (dead_) return EIO;
+  return shard_.locked([&] {
+    const transport::QpState state = qp->engine_qp->state();
+    if (state != transport::QpState::kReset && state != transport::QpState::kInit) return EINVAL;
+    qp->choice = choice;
+    return 0;
+  });
+}
+
+std::string HcaImpl::link_description(const Qp* qp) const {
+  return shard_.locked([&] { return qp->link_description; });
+}
+
+int HcaImpl::resolve_gid(transport::AddressVector& av) const {
+  const std::string index = "GID index " + std::to_string(av.sgid_index) + " of " + device_.name;
+  if (av.sgid_index >= gids_.size() || gids_[av.sgid_index].gid.is_zero()) {
+    log_error(index + " is empty (ENODATA): no address of " + device_.interface +
+              " stands there. Choose the RoCE v2 entry of " + wire::ipv4_text(device_.ipv4));
+    return ENODATA;
+  }
+  const GidEntry& entry = gids_[av.sgid_index];
+  if (!entry.roce_v2) {
+    log_error(index + " is a RoCE v1 entry (EINVAL), which is not routable. Choose the RoCE v2 entry of " +
+              wire::ipv4_text(device_.ipv4));
+    return EINVAL;
+  }
+  if (!av.remote.is_ipv4()) {
+    log_error("the remote GID " + wire::to_string(av.remote) + " is not an IPv4 one (EINVAL), but " + index + " is");
+    return EINVAL;
+  }
+  av.local = entry.gid;
+  return 0;
+}
+
+std::string HcaImpl::why_packets(const Qp& qp, std::uint32_t peer_ipv4) const {
+  if (qp.choice == LinkChoice::kPackets) return "asked for";
+  if (!packets_only_.empty()) return packets_only_;
+  if (!is_local_address(peer_ipv4)) return "peer is on another host";
+  return {};
+}
+
+/// Without the lock: the same-host handshake waits for the peer, which may be waiting for us.
+HcaImpl::Route HcaImpl::find_route(const Qp& qp, const transport::QpAttr& attr, std::uint32_t mask) {
+  Route route{.error = 0, .av = attr.av, .path = std::nullopt, .description = {}};
+  route.error = resolve_gid(route.av);
+  if (route.error != 0) return route;
+
+  const std::uint32_t peer = route.av.remote.ipv4();
+  std::string why = why_packets(qp, peer);
+  if (why.empty() && shard_.local() != nullptr) {
+    PathChoice choice = shard_.local()->path_to(peer);
+    route.path = choice.path;
+    why = std::move(choice.why_not);
+  }
+  const std::uint32_t dest_qpn = (mask & transport::kAttrDestQpn) != 0 ? attr.dest_qpn : 0;
+  shard_.locked([&] {
+    route.av.udp_source_port = shard_.udp().source_port_for(route.av.flow_label, qp.engine_qp->qpn(), dest_qpn);
+    if (!route.path) route.path = shard_.udp().path_to(peer);
+  });
+  route.description = why.empty() ? "same-host link" : "RoCEv2 packets (" + why + ")";
+  log_info("QP " + std::to_string(qp.engine_qp->qpn()) + " to " + wire::ipv4_text(peer) + ": " + route.description);
+  return route;
+}
+
+int HcaImpl::modify_qp(Qp* qp, const transport::QpAttr& attr, std::uint32_t mask) {
+  if (dead_) return EIO;
+  transport::QpAttr resolved = attr;
+  Route route;
+  // Without a GRH there is no GID to look up; the engine says EINVAL.
+  if ((mask & transport::kAttrAv) != 0 && attr.has_grh) {
+    try {
+      route = find_route(*qp, attr, mask);
+    } catch (const Error& error) {
+      log_error(error.what());
+      return EIO;
+    }
+    if (route.error != 0) return route.error;
+    resolved.av = route.av;
+  }
+  const int error = shard_.locked([&] {
+    const int refused = shard_.engine().modify_qp(*qp->engine_qp, resolved, mask, monotonic_now(),
+                                                  route.path.value_or(transport::kDefaultPath));
+    if (refused == 0 && route.path) qp->link_description = std::move(route.description);
+    return refused;
+  });
+  // A move to the error state flushes, a move to RTS may start what was posted: let it out.
+  progress_inline(Shard::Depth::kTransmit);
+  return error;
+}
+
+}  // namespace tensorwire::softhca

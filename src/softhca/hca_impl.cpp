@@ -1,0 +1,109 @@
+#include "softhca/hca_impl.hpp"
+
+#include "base/env.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "softhca/counters.hpp"
+#include "softhca/devices.hpp"
+
+namespace tensorwire::softhca {
+
+namespace {
+
+transport::EngineConfig engine_config(const HcaOptions& options) {
+  transport::EngineConfig config;
+  config.seed = entropy64();
+  config.ack_timeout_floor = options.ack_timeout_floor;
+  return config;
+}
+
+}  // namespace
+
+HcaOptions HcaOptions::from_environment() {
+  HcaOptions options;
+  options.receive_buffer = env::get_bytes("TENSORWIRE_RCVBUF", options.receive_buffer);
+  options.ack_timeout_floor = env::get_duration("TENSORWIRE_ACK_FLOOR", options.ack_timeout_floor);
+  options.gid_layout = gid_layout_from_environment();
+  options.capture = Capture::from_environment();
+  options.faults = FaultInjector::from_environment();
+  if (env::get_choice("TENSORWIRE_LINK", "auto", {"auto", "packets"}) == "packets") {
+    options.packets_only = "TENSORWIRE_LINK=packets";
+  } else if (options.capture) {
+    options.packets_only = "a capture is on";
+  } else if (options.faults) {
+    options.packets_only = "faults are on";
+  }
+  return options;
+}
+
+HcaImpl::HcaImpl(const DeviceInfo& device, AddressClaim claim, HcaOptions options)
+    : device_(device),
+      rendezvous_(std::move(claim.rendezvous)),
+      gids_(make_gid_table(claim.ipv4, options.gid_layout)),
+      packets_only_(std::move(options.packets_only)),
+      capture_(options.capture),
+      shard_(claim.ipv4, engine_config(options), thread_),
+      random_(entropy64()) {
+  device_.ipv4 = claim.ipv4;
+  slot_ = 1 + random_.below(255);
+  const bool local = packets_only_.empty();
+  shard_.attach(std::make_unique<UdpLink>(shard_, std::move(claim.udp),
+                                          UdpLinkConfig{.receive_buffer = options.receive_buffer,
+                                                        .capture = std::move(options.capture),
+                                                        .faults = std::move(options.faults)}),
+                local ? std::make_unique<LocalLink>(shard_) : nullptr);
+  thread_.start(
+      shard_, shard_.udp().receive_fd(), rendezvous_.get(),
+      [this](UniqueFd connection) { accept_peer(std::move(connection)); }, "tw-" + wire::ipv4_text(device_.ipv4));
+  log_info(device_.name + ": " + wire::ipv4_text(device_.ipv4) + " on " + device_.interface + ", receive buffer " +
+           format_bytes(shard_.udp().receive_buffer_bytes()) + ", acknowledge timeout at least " +
+           format_duration(options.ack_timeout_floor) +
+           (local ? std::string{} : ", no same-host link: " + packets_only_));
+}
+
+HcaImpl::~HcaImpl() {
+  thread_.stop();
+  if (capture_) capture_->flush();
+}
+
+PortInfo HcaImpl::port() const { return read_port(device_.interface); }
+
+void HcaImpl::accept_peer(UniqueFd connection) noexcept {
+  shard_.locked([&] { shard_.adopt(std::move(connection)); });
+}
+
+void HcaImpl::progress_inline(Shard::Depth depth) noexcept {
+  if (dead_.load(std::memory_order_relaxed)) return;
+  const Shard::Result result = shard_.progress(depth);
+  if (result.passed) thread_.after_inline_pass(result.left, depth == Shard::Depth::kFull);
+}
+
+void HcaImpl::expect_blocking() noexcept {
+  if (!dead_.load(std::memory_order_relaxed)) thread_.serve_now();
+}
+
+void HcaImpl::before_fork() noexcept {
+  if (capture_) capture_->flush();  // or the child would write the buffered part again
+}
+
+void HcaImpl::after_fork_in_child() noexcept {
+  dead_.store(true);
+  thread_.abandon();
+  rendezvous_.reset();
+  shard_.close_sockets();
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> HcaImpl::counters() const {
+  std::vector<std::pair<std::string, std::uint64_t>> all;
+  if (dead_) return all;
+  shard_.locked([&] {
+    const auto sink = [&](const char* name, std::uint64_t value) { all.emplace_back(name, value); };
+    visit_engine_counters(shard_.engine().counters(), sink);
+    shard_.udp().visit_counters(sink);
+    if (shard_.local() != nullptr) shard_.local()->visit_counters(sink);
+  });
+  return all;
+}
+
+}  // namespace tensorwire::softhca

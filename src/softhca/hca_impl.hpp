@@ -1,0 +1,109 @@
+// One running Hca: it owns the claim of its address, the shard with engine and links, the engine thread, and every
+// object made from it. hca_objects.cpp holds what verbs calls do; hca_connect.cpp how a queue pair finds its way at
+// RTR.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/random.hpp"
+#include "softhca/address_claim.hpp"
+#include "softhca/engine_thread.hpp"
+#include "softhca/gid_table.hpp"
+#include "softhca/hca.hpp"
+#include "softhca/host_memory.hpp"
+#include "softhca/shard.hpp"
+
+namespace tensorwire::softhca {
+
+/// How an Hca is set up; by default as the environment says (see base/env.hpp).
+struct HcaOptions {
+  std::uint64_t receive_buffer = 8ULL << 20;
+  Ps ack_timeout_floor = 20 * kMillisecond;
+  GidLayout gid_layout = GidLayout::kV2Only;
+  std::string packets_only;  ///< why the same-host link is off; empty: it is on
+  std::shared_ptr<Capture> capture;
+  std::unique_ptr<FaultInjector> faults;
+
+  /// @throws Error that names the variable with a bad value.
+  [[nodiscard]] static HcaOptions from_environment();
+};
+
+class HcaImpl final : public Hca {
+ public:
+  HcaImpl(const DeviceInfo& device, AddressClaim claim, HcaOptions options);
+  ~HcaImpl() override;
+
+  [[nodiscard]] const DeviceInfo& device() const noexcept override { return device_; }
+  [[nodiscard]] DeviceLimits limits() const noexcept override { return {}; }
+  [[nodiscard]] PortInfo port() const override;
+  [[nodiscard]] std::vector<GidEntry> gid_table() const override { return gids_; }
+
+  transport::PdId create_pd() override;
+  int destroy_pd(transport::PdId pd) override;
+  int register_memory(transport::PdId pd, std::uint64_t address, std::uint64_t length, std::uint64_t iova,
+                      std::uint32_t access, std::uint32_t& key) override;
+  int deregister_memory(std::uint32_t key) override;
+  std::unique_ptr<Cq> create_cq(std::uint32_t capacity, CqCallback callback) override;
+  Qp* create_qp(const transport::QpInit& init, Cq& send_cq, Cq& recv_cq, void* user) override;
+  int destroy_qp(Qp* qp) override;
+  [[nodiscard]] std::uint32_t qpn(const Qp* qp) const noexcept override;
+  [[nodiscard]] transport::QpState state(const Qp* qp) const noexcept override;
+  int set_link(Qp* qp, LinkChoice choice) override;
+  int modify_qp(Qp* qp, const transport::QpAttr& attr, std::uint32_t mask) override;
+  transport::QpAttr query_qp(const Qp* qp) const override;
+  std::string link_description(const Qp* qp) const override;
+  int post_send(Qp* qp, const transport::SendWr& wr, bool more) noexcept override;
+  int post_recv(Qp* qp, const transport::RecvWr& wr) noexcept override;
+  void add_event_callback(EventCallback callback) override { shard_.add_event_callback(callback); }
+  void remove_event_callback(void* user) override { shard_.remove_event_callback(user); }
+  [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> counters() const override;
+
+  // ---- for completion queues
+  void progress_inline(Shard::Depth depth) noexcept;
+  /// The application is about to wait for an event instead of polling.
+  void expect_blocking() noexcept;
+  void forget(CqImpl& cq) noexcept;
+  [[nodiscard]] Shard& shard() noexcept { return shard_; }
+
+  // ---- around fork
+  void before_fork() noexcept;
+  /// In the child: the engine, its sockets and its address stay with the parent; every call fails from here on.
+  void after_fork_in_child() noexcept;
+  [[nodiscard]] bool dead() const noexcept { return dead_; }
+
+ private:
+  /// What connecting a queue pair found out: where its packets go.
+  struct Route {
+    int error = 0;
+    transport::AddressVector av;
+    std::optional<transport::PathId> path;
+    std::string description;
+  };
+
+  void accept_peer(UniqueFd connection) noexcept;
+  [[nodiscard]] std::uint32_t pick_qpn();
+  [[nodiscard]] int resolve_gid(transport::AddressVector& av) const;
+  [[nodiscard]] Route find_route(const Qp& qp, const transport::QpAttr& attr, std::uint32_t mask);
+  [[nodiscard]] std::string why_packets(const Qp& qp, std::uint32_t peer_ipv4) const;
+
+  DeviceInfo device_;
+  UniqueFd rendezvous_;
+  std::vector<GidEntry> gids_;
+  std::string packets_only_;
+  std::shared_ptr<Capture> capture_;
+  HostMemory host_memory_;
+  std::atomic<bool> dead_{false};  ///< we are a fork's child
+  EngineThread thread_;            ///< outlives the shard, whose links unwatch their descriptors
+  mutable Shard shard_;
+
+  // Shard's lock.
+  Random random_;
+  std::uint32_t slot_ = 1;  ///< process slot of our QPNs, 1 to 255
+  std::unordered_map<const Qp*, std::unique_ptr<Qp>> qps_;
+  std::unordered_set<transport::PdId> pds_;
+};
+
+}  // namespace tensorwire::softhca

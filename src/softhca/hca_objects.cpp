@@ -1,0 +1,181 @@
+// What verbs calls do to objects. Set-up calls take the shard's lock and so return when no pass can be at work on what
+// they changed; the data path only tries it.
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "softhca/cq.hpp"
+#include "softhca/hca_impl.hpp"
+#include "transport/queue_pair.hpp"
+
+namespace tensorwire::softhca {
+
+namespace {
+
+/// A fork's child holds a copy of an Hca that only the parent can run.
+constexpr int kDeadErrno = EIO;
+
+constexpr std::uint32_t kRemoteWriters = transport::kAccessRemoteWrite | transport::kAccessRemoteAtomic;
+
+}  // namespace
+
+transport::PdId HcaImpl::create_pd() {
+  if (dead_) throw system_error("create a protection domain in a forked child", kDeadErrno);
+  return shard_.locked([&] {
+    const transport::PdId pd = shard_.engine().create_pd();
+    pds_.insert(pd);
+    return pd;
+  });
+}
+
+int HcaImpl::destroy_pd(transport::PdId pd) {
+  if (dead_) return kDeadErrno;
+  return shard_.locked([&] {
+    if (!pds_.contains(pd)) return EINVAL;
+    const int error = shard_.engine().destroy_pd(pd);
+    if (error == 0) pds_.erase(pd);
+    return error;
+  });
+}
+
+int HcaImpl::register_memory(transport::PdId pd, std::uint64_t address, std::uint64_t length, std::uint64_t iova,
+                             std::uint32_t access, std::uint32_t& key) {
+  if (dead_) return kDeadErrno;
+  const bool local_write = (access & transport::kAccessLocalWrite) != 0;
+  if ((access & kRemoteWriters) != 0 && !local_write) return EINVAL;  // IB specification 10.6.3.1
+  if (length > limits().max_mr_size) return EINVAL;
+  if (const int error = check_mapped(address, length, local_write); error != 0) return error;
+  return shard_.locked([&] {
+    if (!pds_.contains(pd)) return EINVAL;
+    key = shard_.engine()
+              .memory()
+              .add({.iova = iova,
+                    .length = length,
+                    .address = address,
+                    .access = access,
+                    .key = 0,
+                    .pd = pd,
+                    .ops = &host_memory_})
+              .key;
+    return 0;
+  });
+}
+
+int HcaImpl::deregister_memory(std::uint32_t key) {
+  if (dead_) return kDeadErrno;
+  return shard_.locked([&] { return shard_.engine().memory().remove(key) ? 0 : EINVAL; });
+}
+
+std::unique_ptr<Cq> HcaImpl::create_cq(std::uint32_t capacity, CqCallback callback) {
+  if (capacity == 0 || capacity > limits().max_cqe) {
+    throw Error{"create a completion queue of " + std::to_string(capacity), errno_text(EINVAL),
+                "Use 1 to " + std::to_string(limits().max_cqe)};
+  }
+  return std::make_unique<CqImpl>(*this, capacity, callback);
+}
+
+void HcaImpl::forget(CqImpl& cq) noexcept {
+  if (!dead_) shard_.locked([&] { shard_.forget(cq); });
+}
+
+/// [23:16] process slot, [15:13] shard, [12:0] random. One process owns an address for now, so its slot tells apart
+/// only its queue pairs from those of the address's former owner: it is random, and never 0, where QPNs 0 and 1 are
+/// special.
+std::uint32_t HcaImpl::pick_qpn() {
+  constexpr std::uint32_t kSerialMask = 0x1fff;
+  for (;;) {
+    const std::uint32_t qpn = slot_ << 16 | (random_.below(kSerialMask + 1));
+    if (shard_.engine().find_qp(qpn) == nullptr) return qpn;
+  }
+}
+
+Qp* HcaImpl::create_qp(const transport::QpInit& init, Cq& send_cq, Cq& recv_cq, void* user) {
+  if (dead_) throw system_error("create a queue pair in a forked child", kDeadErrno);
+  auto qp = std::make_unique<Qp>();
+  qp->send_cq = &dynamic_cast<CqImpl&>(send_cq);
+  qp->recv_cq = &dynamic_cast<CqImpl&>(recv_cq);
+  qp->user = user;
+  return shard_.locked([&] {
+    if (qps_.size() >= limits().max_qp) throw system_error("create a queue pair: all 4096 are in use", ENOMEM);
+    transport::QpInit mine = init;
+    mine.qpn = pick_qpn();
+    mine.send_cq = &qp->send_cq->ring();
+    mine.recv_cq = &qp->recv_cq->ring();
+    mine.user = qp.get();
+    qp->engine_qp = &shard_.engine().create_qp(mine);
+    Qp* const handle = qp.get();
+    qps_.emplace(handle, std::move(qp));
+    return handle;
+  });
+}
+
+int HcaImpl::destroy_qp(Qp* qp) {
+  if (dead_) return kDeadErrno;
+  {
+    // Its completions are taken out of the queues, whose consumers must not poll meanwhile.
+    std::unique_lock send_consumers{qp->send_cq->consumer_mutex(), std::defer_lock};
+    std::unique_lock recv_consumers{qp->recv_cq->consumer_mutex(), std::defer_lock};
+    if (qp->send_cq == qp->recv_cq) {
+      send_consumers.lock();
+    } else {
+      std::lock(send_consumers, recv_consumers);
+    }
+    shard_.locked([&] {
+      shard_.take_doorbells(monotonic_now());
+      shard_.engine().destroy_qp(*qp->engine_qp);
+      shard_.forget(*qp);
+    });
+  }
+  shard_.wait_for_events();
+  shard_.locked([&] { qps_.erase(qp); });
+  return 0;
+}
+
+std::uint32_t HcaImpl::qpn(const Qp* qp) const noexcept { return qp->engine_qp->qpn(); }
+
+transport::QpState HcaImpl::state(const Qp* qp) const noexcept { return qp->engine_qp->state(); }
+
+transport::QpAttr HcaImpl::query_qp(const Qp* qp) const {
+  return shard_.locked([&] {
+    transport::QpAttr attr = qp->engine_qp->attributes();
+    attr.state = attr.cur_state = qp->engine_qp->state();
+    return attr;
+  });
+}
+
+int HcaImpl::post_send(Qp* qp, const transport::SendWr& wr, bool more) noexcept {
+  if (dead_.load(std::memory_order_relaxed)) return kDeadErrno;
+  {
+    const std::lock_guard guard{qp->send_mutex};
+    const int error = qp->engine_qp->post_send(wr);
+    if (error != 0) {
+      // What was posted before it in this chain had its doorbell put off to a request that never came.
+      shard_.ring(*qp);
+      progress_inline(Shard::Depth::kTransmit);
+      return error;
+    }
+  }
+  if (more) return 0;
+  shard_.ring(*qp);
+  progress_inline(Shard::Depth::kTransmit);
+  return 0;
+}
+
+int HcaImpl::post_recv(Qp* qp, const transport::RecvWr& wr) noexcept {
+  if (dead_.load(std::memory_order_relaxed)) return kDeadErrno;
+  int error = 0;
+  {
+    const std::lock_guard guard{qp->recv_mutex};
+    error = qp->engine_qp->post_recv(wr);
+  }
+  // In the error state a receive is flushed, which takes a look of the engine.
+  if (error == 0 && qp->engine_qp->state() == transport::QpState::kErr) {
+    shard_.ring(*qp);
+    progress_inline(Shard::Depth::kTransmit);
+  }
+  return error;
+}
+
+}  // namespace tensorwire::softhca

@@ -1,0 +1,206 @@
+#include "softhca/shard.hpp"
+
+#include <algorithm>
+
+#include "base/clock.hpp"
+#include "transport/queue_pair.hpp"
+
+namespace tensorwire::softhca {
+
+namespace {
+
+/// Descriptors pulled in one transmit step: between steps arrivals are drained, so that ACKs are seen while a long
+/// message leaves.
+constexpr int kPullsPerStep = 8;
+constexpr std::uint64_t kPullBytes = 128 * 1024;
+
+/// Rounds that one call makes before it gives the caller its thread back.
+constexpr int kMaxRounds = 8;
+
+}  // namespace
+
+Shard::Shard(std::uint32_t address, const transport::EngineConfig& config, FdWatcher& watcher)
+    : address_(address), watcher_(watcher), engine_(config, this) {
+  noticed_.reserve(64);
+  pending_events_.reserve(64);
+}
+
+void Shard::attach(std::unique_ptr<UdpLink> udp, std::unique_ptr<LocalLink> local) {
+  udp_ = std::move(udp);
+  local_ = std::move(local);
+  bind_path(transport::kDefaultPath, *udp_);
+}
+
+void Shard::bind_path(transport::PathId path, Link& link) {
+  if (link_of_path_.size() <= path) link_of_path_.resize(path + 1, nullptr);
+  link_of_path_[path] = &link;
+}
+
+void Shard::ring(Qp& qp) noexcept {
+  if (qp.rung.exchange(true)) return;
+  Qp* head = doorbells_.load(std::memory_order_relaxed);
+  do {
+    qp.next_rung = head;
+  } while (!doorbells_.compare_exchange_weak(head, &qp));
+}
+
+void Shard::take_doorbells(Ps now) noexcept {
+  Qp* qp = doorbells_.exchange(nullptr);
+  if (qp == nullptr) return;
+  hold_transmit_until_ = udp_->hold_transmit(now);
+  while (qp != nullptr) {
+    Qp* const next = qp->next_rung;
+    qp->rung.store(false);  // before the engine looks: what is posted from here on rings again
+    engine_.doorbell(*qp->engine_qp, now);
+    qp = next;
+  }
+}
+
+Shard::Result Shard::progress(Depth depth) noexcept {
+  Result result;
+  for (int round = 0; round < kMaxRounds; ++round) {
+    if (!lock_.try_lock()) return result;
+    result.left = pass(depth, result);
+    const Notices notices = collect();
+    lock_.unlock();
+    deliver(notices);
+    result.passed = true;
+    result.left = result.left || notices.count == notices.queues.size();
+    if (doorbells_.load() == nullptr && !result.left) return result;
+    depth = result.left ? Depth::kFull : depth;
+  }
+  result.left = true;
+  return result;
+}
+
+/// One pass, lock held. Returns true when it stopped with work left.
+bool Shard::pass(Depth depth, Result& result) noexcept {
+  const Ps start = monotonic_now();
+  bool drained = false;
+  bool more = false;
+  if (depth == Depth::kFull) {
+    std::size_t packets = udp_->receive(start, more);
+    drained = !more;
+    if (local_ != nullptr) {
+      bool more_local = false;
+      packets += local_->receive(start, more_local);
+      drained = drained && !more_local;
+      more = more || more_local;
+    }
+    result.worked = result.worked || packets != 0;
+  }
+  result.worked = result.worked || doorbells_.load(std::memory_order_relaxed) != nullptr;
+  take_doorbells(start);
+  if (drained) {
+    if (engine_.next_deadline() <= start) engine_.on_timer(start);
+    if (udp_->next_deadline() <= start) udp_->on_timer(start);
+    if (local_ != nullptr && local_->next_deadline() <= start) local_->on_timer(start);
+  }
+  const bool unsent = transmit(start);
+
+  Ps deadline = std::min(engine_.next_deadline(), udp_->next_deadline());
+  if (local_ != nullptr) deadline = std::min(deadline, local_->next_deadline());
+  if (hold_transmit_until_ > start) deadline = std::min(deadline, hold_transmit_until_);
+  deadline_.store(deadline);
+  return more || unsent;
+}
+
+/// Pulls from the engine and sends. Returns true when there was more to send than one step takes.
+bool Shard::transmit(Ps now) noexcept {
+  if (hold_transmit_until_ > now) return false;
+  for (int pull = 0; pull < kPullsPerStep; ++pull) {
+    if (!udp_->can_send()) {
+      udp_->flush(now);
+      if (!udp_->can_send()) return false;  // its deadline brings us back
+    }
+    const std::size_t count = engine_.has_tx() ? engine_.next_tx(now, kPullBytes, descs_) : 0;
+    if (count == 0) return false;
+    link_of_path_[descs_[0].path]->transmit(std::span{descs_}.first(count), now);
+  }
+  return engine_.has_tx();
+}
+
+void Shard::adopt(UniqueFd connection) {
+  if (local_ != nullptr) local_->adopt(std::move(connection));
+}
+
+bool Shard::prepare_sleep() noexcept {
+  if (local_ == nullptr) return true;
+  if (!lock_.try_lock()) return false;
+  const bool quiet = local_->prepare_sleep();
+  if (!quiet) local_->end_sleep();
+  lock_.unlock();
+  return quiet && doorbells_.load() == nullptr;
+}
+
+void Shard::end_sleep() noexcept {
+  if (local_ == nullptr) return;
+  locked([&] { local_->end_sleep(); });
+}
+
+void Shard::note_completion(CqImpl& cq) noexcept {
+  if (cq.noticed) return;
+  cq.noticed = true;
+  noticed_.push_back(&cq);
+}
+
+void Shard::forget(CqImpl& cq) noexcept { std::erase(noticed_, &cq); }
+
+void Shard::forget(Qp& qp) noexcept {
+  std::erase_if(pending_events_, [&](const PendingEvent& pending) { return pending.qp == &qp; });
+}
+
+Shard::Notices Shard::collect() noexcept {
+  Notices notices;
+  while (!noticed_.empty() && notices.count < notices.queues.size()) {
+    CqImpl* const cq = noticed_.back();
+    noticed_.pop_back();
+    cq->noticed = false;
+    cq->begin_callback();
+    notices.queues[notices.count++] = cq;
+  }
+  if (!pending_events_.empty()) {
+    events_in_flight_.fetch_add(1);
+    notices.events.swap(pending_events_);
+  }
+  return notices;
+}
+
+void Shard::deliver(const Notices& notices) noexcept {
+  for (std::size_t i = 0; i < notices.count; ++i) notices.queues[i]->run_callback();
+  if (!notices.events.empty()) deliver_events(notices.events);
+}
+
+void Shard::on_async_event(transport::AsyncEvent event, transport::QueuePair& qp) noexcept {
+  pending_events_.push_back({static_cast<HcaEvent>(event), static_cast<Qp*>(qp.init().user)});
+}
+
+/// The mutex is held while callbacks run: remove_event_callback() returns when its callback runs no more.
+void Shard::deliver_events(const std::vector<PendingEvent>& events) noexcept {
+  {
+    const std::lock_guard guard{events_mutex_};
+    for (const PendingEvent& pending : events) {
+      void* const qp_user = pending.qp == nullptr ? nullptr : pending.qp->user;
+      for (const EventCallback& callback : event_callbacks_) callback.function(callback.user, pending.event, qp_user);
+    }
+  }
+  events_in_flight_.fetch_sub(1);
+}
+
+void Shard::wait_for_events() noexcept {
+  while (events_in_flight_.load() != 0) sched_yield();
+}
+
+void Shard::add_event_callback(EventCallback callback) {
+  const std::lock_guard guard{events_mutex_};
+  event_callbacks_.push_back(callback);
+}
+
+void Shard::remove_event_callback(void* user) noexcept {
+  const std::lock_guard guard{events_mutex_};
+  std::erase_if(event_callbacks_, [&](const EventCallback& callback) { return callback.user == user; });
+}
+
+void Shard::close_sockets() noexcept { udp_->close_sockets(); }
+
+}  // namespace tensorwire::softhca

@@ -1,0 +1,159 @@
+// The UDP link: RoCEv2 datagrams between an address's port 4791 and its peers' port 4791. It owns the receive socket,
+// the pool of send sockets (one per UDP source port), the buffers and what is known of each peer. Split by job:
+// udp_link_setup.cpp (sockets, paths, hellos), udp_link_tx.cpp (building and sending), udp_link_rx.cpp (checking and
+// placing).
+//
+// Invariants. Send sockets are never connected: the kernel then numbers the IP identifications of the segments of one
+// send 0, 1, 2, ..., which the ICRC covers. What the ICRC was made for is what leaves: source port and address are
+// those of the socket. A datagram is answered to its sender's port 4791, never to its source port.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "softhca/capture.hpp"
+#include "softhca/faults.hpp"
+#include "softhca/link.hpp"
+#include "softhca/peers.hpp"
+#include "softhca/unique_fd.hpp"
+#include "wire/icrc.hpp"
+
+namespace tensorwire::softhca {
+
+struct UdpLinkConfig {
+  std::uint64_t receive_buffer = 8ULL << 20;  ///< asked for as SO_RCVBUF reads back; the system may give less
+  std::shared_ptr<Capture> capture;           ///< may be null
+  std::unique_ptr<FaultInjector> faults;      ///< may be null
+};
+
+struct UdpLinkCounters {
+  std::uint64_t rx_icrc_encapsulated = 0;  ///< ICRC wrong under every identification tried
+  std::uint64_t rx_discards = 0;           ///< the kernel dropped it: receive buffer full
+  std::uint64_t rx_malformed = 0;
+  std::uint64_t rx_buffers = 0;  ///< reads that gave data (super-packets count once)
+  std::uint64_t tx_sends = 0;    ///< system calls that sent
+  std::uint64_t tx_errors = 0;   ///< packets that the kernel refused for good
+  std::uint64_t tx_stalls = 0;   ///< the socket was full for the moment
+};
+
+class UdpLink final : public Link, private PacketSink {
+ public:
+  static constexpr std::size_t kMaxPacketBytes = 4096 + 64;  ///< payload, headers, pad and ICRC, rounded up
+  static constexpr std::size_t kMaxDatagramBytes = 65'507;
+  static constexpr std::size_t kMaxSegments = 64;  ///< UDP_MAX_SEGMENTS of every kernel that has UDP_SEGMENT
+
+  /// `socket` is bound to host.address():4791. @throws Error when the kernel lacks what the link needs.
+  UdpLink(LinkHost& host, UniqueFd socket, UdpLinkConfig config);
+
+  // ---- set-up, lock held
+  [[nodiscard]] int receive_fd() const noexcept { return receive_socket_.get(); }
+  [[nodiscard]] std::uint64_t receive_buffer_bytes() const noexcept { return receive_buffer_bytes_; }
+  /// The path towards a peer, made at its first use, when also a hello goes out.
+  [[nodiscard]] transport::PathId path_to(std::uint32_t peer_ipv4);
+  /// A source port that is really bound, for a queue pair: as rxe derives it from the flow label, else from the QPNs,
+  /// moved up when another process has it. @throws Error when no port can be bound.
+  [[nodiscard]] std::uint16_t source_port_for(std::uint32_t flow_label, std::uint32_t qpn, std::uint32_t dest_qpn);
+  /// After fork, in the child: the sockets are the parent's.
+  void close_sockets() noexcept;
+  /// Late DMA: when packets of work posted now may leave.
+  [[nodiscard]] Ps hold_transmit(Ps now) noexcept { return faults_ ? faults_->hold_transmit(now) : now; }
+
+  // ---- Link
+  std::size_t receive(Ps now, bool& more) noexcept override;
+  void transmit(std::span<const transport::TxDesc> descs, Ps now) noexcept override;
+  [[nodiscard]] bool can_send() const noexcept override { return unsent_ == batch_count_; }
+  void flush(Ps now) noexcept override;
+  [[nodiscard]] Ps next_deadline() const noexcept override;
+  void on_timer(Ps now) noexcept override;
+  void visit_counters(const CounterSink& sink) const override;
+
+  [[nodiscard]] const UdpLinkCounters& counters() const noexcept { return counters_; }
+
+ private:
+  struct SendSocket {
+    UniqueFd fd;
+    std::uint16_t port = 0;
+  };
+
+  /// What packets of one send have in common.
+  struct Route {
+    std::uint32_t destination = 0;
+    std::uint16_t source_port = 0;
+    std::uint8_t tos = 0;
+    std::uint8_t ttl = 64;
+    bool operator==(const Route&) const = default;
+  };
+
+  /// Packets of one system call, contiguous in the arena.
+  struct Batch {
+    Route route;
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+    std::size_t segment_bytes = 0;
+    std::uint16_t segments = 0;
+    bool closed = false;  ///< ends with a shorter packet
+  };
+
+  /// One read: packets of `segment_bytes`, the last maybe shorter.
+  struct Arrival {
+    std::span<const std::byte> bytes;
+    std::size_t segment_bytes = 0;
+    wire::Ipv4Flow flow;
+    std::uint8_t tos = 0;
+  };
+
+  // ---- setup
+  void open_receive_socket(std::uint64_t wanted_buffer);
+  const SendSocket* bind_send_socket(std::uint16_t port);
+  [[nodiscard]] const SendSocket* send_socket(std::uint16_t port) const noexcept;
+  void send_hello(Peer& peer, bool answer_wanted, Ps now) noexcept;
+  void on_hello(std::span<const std::byte> bytes, const wire::Ipv4Flow& flow, Ps now) noexcept;
+  void announce_to_all(Ps now) noexcept;
+
+  // ---- tx
+  void append(const transport::TxDesc& desc) noexcept;
+  [[nodiscard]] std::size_t build(const transport::TxDesc& desc, const wire::Ipv4Flow& flow, std::uint16_t ip_id,
+                                  std::span<std::byte> out) noexcept;
+  void send_pending() noexcept;
+  [[nodiscard]] bool send_batch(const Batch& batch) noexcept;
+  void transmit_singly(std::span<const transport::TxDesc> descs, Ps now) noexcept;
+  void send_packet(const OutPacket& packet) noexcept override;
+  /// False when the socket is full; every other refusal is counted and forgotten (the transport retries).
+  bool send_bytes(const Route& route, std::span<const std::byte> bytes, std::size_t segment_bytes) noexcept;
+
+  // ---- rx
+  [[nodiscard]] bool read(Arrival& arrival) noexcept;
+  std::size_t take(const Arrival& arrival, Ps now) noexcept;
+  void take_packet(std::span<const std::byte> bytes, const Arrival& arrival, const transport::PacketSource& source,
+                   std::uint16_t guessed_id, Ps now) noexcept;
+  [[nodiscard]] bool icrc_right(std::uint32_t crc, std::span<const std::byte> bytes, const Arrival& arrival,
+                                std::uint16_t guessed_id) noexcept;
+
+  LinkHost& host_;
+  UniqueFd receive_socket_;
+  std::uint64_t receive_buffer_bytes_ = 0;
+  std::shared_ptr<Capture> capture_;
+  std::unique_ptr<FaultInjector> faults_;
+  std::vector<SendSocket> send_sockets_;
+  PeerTable peers_;
+  std::uint16_t paths_made_ = 0;
+  UdpLinkCounters counters_;
+
+  // Egress: batches are built in the arena and sent at once; those that the socket refuses stay until flush().
+  std::vector<std::byte> arena_;
+  std::size_t arena_used_ = 0;
+  std::array<Batch, kMaxTxBatch> batches_;
+  std::size_t batch_count_ = 0;
+  std::size_t unsent_ = 0;  ///< first batch that has not left
+  Ps retry_at_ = kNever;
+  int last_send_errno_ = 0;  ///< said once per kind
+
+  std::vector<std::byte> receive_buffer_;
+};
+
+}  // namespace tensorwire::softhca

@@ -1,0 +1,201 @@
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/bytes.hpp"
+#include "softhca/hello.hpp"
+#include "softhca/udp_link.hpp"
+#include "wire/headers.hpp"
+
+namespace tensorwire::softhca {
+
+namespace {
+
+/// Reads per receive(): at 64 KiB each, about 100 us of work.
+constexpr int kReadsPerPass = 16;
+
+/// Identifications that the kernel gives to the segments of one send.
+constexpr std::uint16_t kOwnIds = 64;
+
+constexpr std::uint8_t kEcnMask = 3;
+constexpr std::uint8_t kCongestionExperienced = 3;
+
+/// Bytes between the end of the IP identification field and the end of an IPv4 and UDP header.
+constexpr std::size_t kAfterIdBytes = wire::kIpv4Bytes - 6 + wire::kUdpBytes;
+
+bool store_pieces(const transport::RxVerdict& verdict, std::span<const std::byte> payload,
+                  std::uint32_t* crc) noexcept {
+  for (const transport::Piece& piece : std::span{verdict.pieces}.first(verdict.piece_count)) {
+    if (!piece.mr->ops->store(piece.address, payload.first(piece.length), crc)) return false;
+    payload = payload.subspan(piece.length);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::size_t UdpLink::receive(Ps now, bool& more) noexcept {
+  std::size_t packets = 0;
+  Arrival arrival;
+  for (int reads = 0; reads < kReadsPerPass; ++reads) {
+    if (!read(arrival)) {
+      more = false;
+      return packets;
+    }
+    packets += take(arrival, now);
+  }
+  more = true;
+  return packets;
+}
+
+bool UdpLink::read(Arrival& arrival) noexcept {
+  sockaddr_in from{};
+  iovec piece{receive_buffer_.data(), receive_buffer_.size()};
+  alignas(cmsghdr) std::array<std::byte, 128> control;
+  msghdr message{};
+  message.msg_name = &from;
+  message.msg_namelen = sizeof from;
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t length = ::recvmsg(receive_socket_.get(), &message, MSG_DONTWAIT);
+  if (length < 0) return false;
+
+  ++counters_.rx_buffers;
+  arrival.bytes = std::span{receive_buffer_}.first(static_cast<std::size_t>(length));
+  arrival.segment_bytes = arrival.bytes.size();
+  arrival.tos = 0;
+  arrival.flow = {ntohl(from.sin_addr.s_addr), host_.address(), ntohs(from.sin_port), wire::kRoceUdpPort};
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
+      int segment = 0;
+      std::memcpy(&segment, CMSG_DATA(c), sizeof segment);
+      if (segment > 0) arrival.segment_bytes = static_cast<std::size_t>(segment);
+    } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+      std::memcpy(&arrival.tos, CMSG_DATA(c), sizeof arrival.tos);
+    } else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL) {
+      std::uint32_t dropped = 0;
+      std::memcpy(&dropped, CMSG_DATA(c), sizeof dropped);
+      counters_.rx_discards = dropped;
+    }
+  }
+  return true;
+}
+
+std::size_t UdpLink::take(const Arrival& arrival, Ps now) noexcept {
+  if (capture_) {
+    capture_->record({.flow = arrival.flow, .tos = arrival.tos}, arrival.bytes, arrival.segment_bytes);
+  }
+  transport::PacketSource source;
+  source.address = wire::Gid::from_ipv4(arrival.flow.source);
+  source.congestion_experienced = (arrival.tos & kEcnMask) == kCongestionExperienced;
+
+  std::size_t packets = 0;
+  std::span<const std::byte> rest = arrival.bytes;
+  while (!rest.empty()) {
+    const std::span<const std::byte> packet = rest.first(std::min(rest.size(), arrival.segment_bytes));
+    rest = rest.subspan(packet.size());
+    take_packet(packet, arrival, source, static_cast<std::uint16_t>(packets % kOwnIds), now);
+    ++packets;
+  }
+  return packets;
+}
+
+void UdpLink::take_packet(std::span<const std::byte> bytes, const Arrival& arrival,
+                          const transport::PacketSource& source, std::uint16_t guessed_id, Ps now) noexcept {
+  if (!bytes.empty() && bytes[0] == kHelloOpcode) {
+    on_hello(bytes, arrival.flow, now);
+    return;
+  }
+  wire::Parsed parsed;
+  if (wire::parse(bytes, parsed) != wire::ParseStatus::kOk) {
+    ++counters_.rx_malformed;
+    return;
+  }
+  transport::Engine& engine = host_.engine();
+  const auto payload_bytes = static_cast<std::uint32_t>(parsed.payload_bytes);
+  const transport::RxVerdict verdict = engine.classify(parsed.headers, payload_bytes, source, now);
+  if (verdict.action == transport::RxAction::kDrop) return;
+
+  const std::span<const std::byte> payload = bytes.subspan(parsed.header_bytes, parsed.payload_bytes);
+  const std::span<const std::byte> after_headers =
+      bytes.subspan(parsed.header_bytes, bytes.size() - parsed.header_bytes - wire::kIcrcBytes);
+  const std::uint32_t header_crc =
+      wire::icrc_headers(wire::icrc_begin(arrival.flow, bytes.size(), guessed_id), bytes.first(parsed.header_bytes));
+  const bool place = verdict.action == transport::RxAction::kPlace;
+
+  // Middle and Last: their place is the engine's own knowledge, so the bytes go there in the same pass as the CRC. A
+  // corrupt packet is then not committed, and its retransmission overwrites what it left.
+  if (place && !verdict.verify_first) {
+    std::uint32_t crc = header_crc;
+    if (store_pieces(verdict, payload, &crc)) {
+      crc = wire::crc_update(crc, after_headers.subspan(payload.size()));
+      if (icrc_right(crc, bytes, arrival, guessed_id)) engine.commit(verdict, parsed.headers, payload_bytes, now);
+      return;
+    }
+  }
+  if (!icrc_right(wire::crc_update(header_crc, after_headers), bytes, arrival, guessed_id)) return;
+  if (place && !store_pieces(verdict, payload, nullptr)) {
+    engine.reject(verdict, parsed.headers, now);
+    return;
+  }
+  engine.commit(verdict, parsed.headers, payload_bytes, now);
+}
+
+/// `crc` stands before the ICRC of a packet that was computed with identification `guessed_id`. The sender's kernel
+/// numbered it by its place in a send, which is its place in this buffer unless the network regrouped packets: then the
+/// other ids are tried, at a table look-up each. Any id at all is accepted only from an address that never said hello,
+/// because there the check is 16 bits weaker.
+bool UdpLink::icrc_right(std::uint32_t crc, std::span<const std::byte> bytes, const Arrival& arrival,
+                         std::uint16_t guessed_id) noexcept {
+  const std::size_t udp_payload = bytes.size() - wire::kIcrcBytes;
+  const std::uint32_t stored = load_le32(&bytes[udp_payload]);
+  if (wire::icrc_finish(crc) == stored) return true;
+
+  const std::size_t tail = kAfterIdBytes + udp_payload;
+  const std::uint32_t crc_id0 = wire::icrc_shift_id(crc, guessed_id, tail);  // shifting twice by one id is no shift
+  for (std::uint16_t id = 0; id < kOwnIds; ++id) {
+    if (wire::icrc_finish(wire::icrc_shift_id(crc_id0, id, tail)) == stored) return true;
+  }
+  Peer* const peer = peers_.find(arrival.flow.source);
+  if (peer != nullptr && peer->path && !peer->hello_seen &&
+      wire::icrc_solve_id(stored ^ wire::icrc_finish(crc_id0), bytes.size()) >= 0) {
+    peer->foreign = true;
+    return true;
+  }
+  ++counters_.rx_icrc_encapsulated;
+  return false;
+}
+
+Ps UdpLink::next_deadline() const noexcept {
+  Ps deadline = retry_at_;
+  for (const auto& peer : peers_.all()) deadline = std::min(deadline, peer->next_hello);
+  if (faults_) deadline = std::min(deadline, faults_->next_deadline());
+  return deadline;
+}
+
+void UdpLink::on_timer(Ps now) noexcept {
+  if (retry_at_ <= now) flush(now);
+  if (faults_ && faults_->next_deadline() <= now) faults_->fire(now, *this);
+  for (const auto& peer : peers_.all()) {
+    if (peer->next_hello <= now) send_hello(*peer, true, now);
+  }
+}
+
+void UdpLink::visit_counters(const CounterSink& sink) const {
+  sink("rx_icrc_encapsulated", counters_.rx_icrc_encapsulated);
+  sink("rx_discards", counters_.rx_discards);
+  sink("rx_malformed", counters_.rx_malformed);
+  sink("rx_buffers", counters_.rx_buffers);
+  sink("tx_sends", counters_.tx_sends);
+  sink("tx_errors", counters_.tx_errors);
+  sink("tx_stalls", counters_.tx_stalls);
+}
+
+}  // namespace tensorwire::softhca

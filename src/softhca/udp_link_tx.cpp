@@ -1,0 +1,199 @@
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/bytes.hpp"
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "softhca/udp_link.hpp"
+#include "wire/headers.hpp"
+
+namespace tensorwire::softhca {
+
+namespace {
+
+/// A full socket empties at the pace of a network card; nothing tells us when, so it is tried again after this.
+constexpr Ps kRetryInterval = 50 * kMicrosecond;
+
+constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int)) * 2 + CMSG_SPACE(sizeof(std::uint16_t));
+
+template <typename T>
+cmsghdr* put_control(msghdr& message, cmsghdr* at, int level, int type, T value) noexcept {
+  at->cmsg_level = level;
+  at->cmsg_type = type;
+  at->cmsg_len = CMSG_LEN(sizeof value);
+  std::memcpy(CMSG_DATA(at), &value, sizeof value);
+  return CMSG_NXTHDR(&message, at);
+}
+
+}  // namespace
+
+void UdpLink::transmit(std::span<const transport::TxDesc> descs, Ps now) noexcept {
+  if (faults_) {
+    transmit_singly(descs, now);
+    return;
+  }
+  if (can_send()) {
+    arena_used_ = 0;
+    batch_count_ = unsent_ = 0;
+  }
+  for (const transport::TxDesc& desc : descs) append(desc);
+  if (batch_count_ > 0) batches_[batch_count_ - 1].closed = true;
+  send_pending();
+  if (!can_send()) retry_at_ = now + kRetryInterval;
+}
+
+/// Adds one packet to the open batch, or sends that one and opens the next.
+void UdpLink::append(const transport::TxDesc& desc) noexcept {
+  const std::size_t length =
+      wire::header_bytes(desc.headers.opcode) + desc.payload_bytes + desc.headers.pad + wire::kIcrcBytes;
+  const Route route{.destination = desc.av->remote.ipv4(),
+                    .source_port = desc.av->udp_source_port,
+                    .tos = desc.av->traffic_class,
+                    .ttl = desc.av->hop_limit};
+  Batch* open = batch_count_ > unsent_ ? &batches_[batch_count_ - 1] : nullptr;
+  const bool joins = open != nullptr && !open->closed && open->route == route && open->segments < kMaxSegments &&
+                     length <= open->segment_bytes && open->bytes + length <= kMaxDatagramBytes;
+  if (!joins) {
+    if (open != nullptr) open->closed = true;
+    send_pending();
+    if (can_send()) {
+      arena_used_ = 0;
+      batch_count_ = unsent_ = 0;
+    }
+    open = &batches_[batch_count_++];
+    *open = Batch{.route = route, .offset = arena_used_, .segment_bytes = length};
+  }
+  const wire::Ipv4Flow flow{host_.address(), route.destination, route.source_port, wire::kRoceUdpPort};
+  const std::size_t built = build(desc, flow, open->segments, std::span{arena_}.subspan(arena_used_));
+  if (built == 0) {  // its memory is gone; the transport has been told
+    if (open->segments == 0) --batch_count_;
+    return;
+  }
+  arena_used_ += built;
+  open->bytes += built;
+  ++open->segments;
+  open->closed = built < open->segment_bytes;
+}
+
+std::size_t UdpLink::build(const transport::TxDesc& desc, const wire::Ipv4Flow& flow, std::uint16_t ip_id,
+                           std::span<std::byte> out) noexcept {
+  const std::size_t header_length = wire::encode(desc.headers, out);
+  const std::size_t length = header_length + desc.payload_bytes + desc.headers.pad + wire::kIcrcBytes;
+  std::uint32_t crc = wire::icrc_begin(flow, length, ip_id);
+  crc = wire::icrc_headers(crc, out.first(header_length));
+
+  std::size_t at = header_length;
+  for (const transport::Piece& piece : std::span{desc.pieces}.first(desc.piece_count)) {
+    const std::span<std::byte> to = out.subspan(at, piece.length);
+    if (piece.mr == nullptr) {
+      crc = wire::crc_copy(crc, to.data(), {reinterpret_cast<const std::byte*>(piece.address), piece.length});
+    } else if (!piece.mr->ops->load(piece.address, to, &crc)) {
+      host_.engine().tx_failed(desc, monotonic_now());
+      return 0;
+    }
+    at += piece.length;
+  }
+  if (desc.headers.pad != 0) {
+    const std::span<std::byte> pad = out.subspan(at, desc.headers.pad);
+    std::memset(pad.data(), 0, pad.size());
+    crc = wire::crc_update(crc, pad);
+    at += pad.size();
+  }
+  store_le32(&out[at], wire::icrc_finish(crc));
+  return length;
+}
+
+/// Sends the closed batches in order, as far as the socket takes them.
+void UdpLink::send_pending() noexcept {
+  while (unsent_ < batch_count_ && batches_[unsent_].closed && send_batch(batches_[unsent_])) ++unsent_;
+}
+
+bool UdpLink::send_batch(const Batch& batch) noexcept {
+  return send_bytes(batch.route, std::span{arena_}.subspan(batch.offset, batch.bytes), batch.segment_bytes);
+}
+
+void UdpLink::flush(Ps now) noexcept {
+  send_pending();
+  retry_at_ = can_send() ? kNever : now + kRetryInterval;
+}
+
+bool UdpLink::send_bytes(const Route& route, std::span<const std::byte> bytes, std::size_t segment_bytes) noexcept {
+  const SendSocket* const socket = send_socket(route.source_port);
+  if (socket == nullptr) {
+    ++counters_.tx_errors;
+    return true;
+  }
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(wire::kRoceUdpPort);
+  to.sin_addr.s_addr = htonl(route.destination);
+  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) std::array<std::byte, kControlBytes> control{};
+  msghdr message{};
+  message.msg_name = &to;
+  message.msg_namelen = sizeof to;
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const int ttl = route.ttl == 0 ? 64 : route.ttl;
+  cmsghdr* next = put_control(message, CMSG_FIRSTHDR(&message), IPPROTO_IP, IP_TOS, int{route.tos});
+  next = put_control(message, next, IPPROTO_IP, IP_TTL, ttl);
+  if (segment_bytes < bytes.size()) {
+    put_control(message, next, SOL_UDP, UDP_SEGMENT, static_cast<std::uint16_t>(segment_bytes));
+  } else {
+    message.msg_controllen = CMSG_SPACE(sizeof(int)) * 2;
+  }
+
+  if (::sendmsg(socket->fd.get(), &message, MSG_DONTWAIT) < 0) {
+    if (errno == EAGAIN || errno == ENOBUFS) {
+      ++counters_.tx_stalls;
+      return false;
+    }
+    ++counters_.tx_errors;
+    if (errno != last_send_errno_) {
+      last_send_errno_ = errno;
+      log_warn("the kernel refuses packets from " + wire::ipv4_text(host_.address()) + " to " +
+               wire::ipv4_text(route.destination) + ": " + errno_text(errno) + "; the transport retries them");
+    }
+    return true;
+  }
+  ++counters_.tx_sends;
+  if (capture_) {
+    const wire::FrameInfo frame{.flow = {host_.address(), route.destination, route.source_port, wire::kRoceUdpPort},
+                                .tos = route.tos,
+                                .ttl = static_cast<std::uint8_t>(ttl)};
+    capture_->record(frame, bytes, segment_bytes);
+  }
+  return true;
+}
+
+/// With faults every packet leaves by itself, with identification 0, so that each can be dropped or delayed alone.
+void UdpLink::transmit_singly(std::span<const transport::TxDesc> descs, Ps now) noexcept {
+  for (const transport::TxDesc& desc : descs) {
+    const wire::Ipv4Flow flow{host_.address(), desc.av->remote.ipv4(), desc.av->udp_source_port, wire::kRoceUdpPort};
+    const std::size_t built = build(desc, flow, 0, arena_);
+    if (built == 0) continue;
+    faults_->outgoing({.bytes = std::span{arena_}.first(built),
+                       .destination = flow.destination,
+                       .source_port = flow.source_port,
+                       .tos = desc.av->traffic_class,
+                       .ttl = desc.av->hop_limit},
+                      now, *this);
+  }
+}
+
+/// A packet that survived the faults. A full socket is one more way to lose it.
+void UdpLink::send_packet(const OutPacket& packet) noexcept {
+  const Route route{
+      .destination = packet.destination, .source_port = packet.source_port, .tos = packet.tos, .ttl = packet.ttl};
+  if (!send_bytes(route, packet.bytes, packet.bytes.size())) ++counters_.tx_errors;
+}
+
+}  // namespace tensorwire::softhca
