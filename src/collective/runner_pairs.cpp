@@ -148,9 +148,10 @@ void Runner::flush_credit() noexcept {
   for (std::uint32_t peer = 0; peer < config_.ranks && !error_; ++peer) {
     Pair& pair = pairs_[peer];
     if (pair.consumed == pair.told) continue;
-    // The peer may be waiting: its window is used up as it knows it; or its send slot is held back by us and nothing
-    // that we sent since could say so; or the plan sends nothing back at all. Else the next write carries the credit.
-    const bool window_used_up = pair.heard >= pair.told + config_.depth;
+    // The peer may be waiting: its window is used up as it knows it (where it is ahead of us, the segment that we have
+    // yet to begin will tell it); or its send slot is held back by us and nothing that we sent since could say so; or
+    // the plan sends nothing back at all. Else the next write carries the credit.
+    const bool window_used_up = pair.heard >= pair.told + config_.depth && pair.next_receive >= pair.heard;
     const bool silent_for_long = completed_ - pair.untold_since >= config_.depth;
     if (!window_used_up && !silent_for_long && !pair.owes_credit) continue;
     ++counters_.credit_writes;

@@ -1,0 +1,186 @@
+// The builders make plans that are right, obey the protocol's rules, and can be read.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "collective/all_reduce.hpp"
+#include "symbolic.hpp"
+
+namespace tensorwire::collective {
+namespace {
+
+/// Steps that must be done before `step` can be.
+std::set<std::uint16_t> ancestors(const Program& program, std::uint16_t step) {
+  std::set<std::uint16_t> found;
+  std::vector<std::uint16_t> open{step};
+  while (!open.empty()) {
+    const Step& current = program.steps[open.back()];
+    open.pop_back();
+    for (const std::uint16_t need : program.needs_of(current)) {
+      if (found.insert(need).second) open.push_back(need);
+    }
+  }
+  return found;
+}
+
+void expect_protocol_rules(const Program& program) {
+  std::uint16_t match = kNoStep;
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    if (program.steps[i].kind == StepKind::kMatch) match = static_cast<std::uint16_t>(i);
+  }
+  std::set<std::uint32_t> released;
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
+    const auto before = ancestors(program, static_cast<std::uint16_t>(i));
+    const bool to_user = step.target.place == Place::kOutput;
+    if (to_user && program.shape.ranks > 1) {
+      EXPECT_TRUE(before.contains(match)) << "user memory is written before the match\n" << to_string(program);
+    }
+    if (step.kind == StepKind::kMatch) {
+      EXPECT_EQ(step.need_count, program.shape.ranks - 1) << "a signature is not looked at";
+    }
+    if (step.kind == StepKind::kWrite && step.source.place == Place::kInput && step.bytes != 0) {
+      EXPECT_NE(program.sent_steps[i], kNoStep) << "the operation could end before its source is free";
+    }
+    if (step.kind != StepKind::kRelease) continue;
+    EXPECT_TRUE(released.insert(step.peer).second);
+    for (std::size_t k = 0; k < program.steps.size(); ++k) {
+      const Step& other = program.steps[k];
+      bool uses = other.kind == StepKind::kArrival && other.peer == step.peer;
+      uses |= other.source.place == Place::kPeerSlot && other.source.peer == step.peer;
+      for (const Location& operand : program.operands_of(other)) {
+        uses |= operand.place == Place::kPeerSlot && operand.peer == step.peer;
+      }
+      if (uses) {
+        EXPECT_TRUE(before.contains(static_cast<std::uint16_t>(k))) << "released too early\n" << to_string(program);
+      }
+    }
+  }
+  EXPECT_EQ(released.size(), program.receive_peers.size()) << "a slot is never released";
+}
+
+void expect_sound(const Plan& plan, const std::string& what) {
+  SCOPED_TRACE(what);
+  SymbolicRun run{plan};
+  ASSERT_TRUE(run.run()) << run.problem() << "\n" << to_string(plan);
+  const Shape& shape = plan.programs[0].shape;
+  SymbolicRun::Symbol everyone(shape.ranks);
+  std::iota(everyone.begin(), everyone.end(), 0U);
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) {
+    // One rank alone copies: its only contribution, once.
+    for (std::size_t i = 0; i < shape.count; ++i) ASSERT_EQ(run.output(rank)[i], everyone) << rank << " " << i;
+    expect_protocol_rules(plan.programs[rank]);
+  }
+}
+
+TEST(Plan, EveryContributionOnceInRankOrder) {
+  for (std::uint32_t ranks = 1; ranks <= 12; ++ranks) {
+    for (const std::uint64_t count : {0, 1, 2, 15, 16, 17, 63, 64, 100, 257, 1000}) {
+      for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+        const Shape shape{ranks, count, dtype, Op::kSum};
+        const auto what = std::to_string(ranks) + " ranks, " + std::to_string(count) + " elements";
+        expect_sound(build_plan(Algorithm::kOneShot, shape), "one-shot, " + what);
+        expect_sound(build_plan(Algorithm::kTwoShot, shape), "two-shot, " + what);
+        Plan from_input;
+        for (std::uint32_t r = 0; r < ranks; ++r) {
+          from_input.programs.push_back(build_one_shot(shape, r, OneShotSource::kInput));
+        }
+        expect_sound(from_input, "one-shot from the input, " + what);
+      }
+    }
+  }
+}
+
+TEST(Plan, DestinationsRotate) {
+  const Program program = build_two_shot({4, 1024, DType::kFloat32, Op::kSum}, 2);
+  std::vector<std::uint32_t> first;
+  for (const Step& step : program.steps) {
+    if (step.kind == StepKind::kWrite && step.message == 0) first.push_back(step.peer);
+  }
+  EXPECT_EQ(first, (std::vector<std::uint32_t>{3, 0, 1}));
+}
+
+TEST(Plan, TwoShotChunksAreAligned) {
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    for (const Step& step : build_two_shot({3, 1001, DType::kFloat16, Op::kSum}, rank).steps) {
+      if (step.kind == StepKind::kReduce) {
+        EXPECT_EQ(step.target.offset % kChunkAlignment, 0U);
+      }
+    }
+  }
+}
+
+TEST(Plan, SegmentsCoverTheMessageAndFitTheSlots) {
+  Random random{11};
+  for (int i = 0; i < 3000; ++i) {
+    const auto algorithm = random.chance(500'000) ? Algorithm::kOneShot : Algorithm::kTwoShot;
+    Shape shape{1 + random.below(16), random.below(1U << random.below(20)), DType::kFloat16, Op::kSum};
+    if (random.chance(500'000)) shape.dtype = DType::kFloat32;
+    const std::uint64_t slot = 64 * (2 + random.below(64));
+    const Segmentation cut = split(algorithm, shape, slot);
+    ASSERT_GE(cut.segments, 1U);
+    ASSERT_EQ((cut.segments - 1) * cut.segment_count + cut.last_count, shape.count);
+    ASSERT_LE(cut.last_count, cut.segment_count);
+    if (cut.segments > 1) {
+      ASSERT_GT(cut.last_count, 0U);
+      ASSERT_EQ(cut.segment_count * element_bytes(shape.dtype) % kChunkAlignment, 0U);
+    }
+    for (const std::uint64_t count : {cut.segment_count, cut.last_count}) {
+      const Program program = build(algorithm, {shape.ranks, count, shape.dtype, shape.op}, 0);
+      ASSERT_LE(program.slot_payload_bytes, slot) << name_of(algorithm) << " " << shape.ranks << " " << count;
+    }
+  }
+  EXPECT_THROW(static_cast<void>(split(Algorithm::kTwoShot, {2, 1, DType::kFloat32, Op::kSum}, 64)), Error);
+}
+
+TEST(Plan, ChoiceFollowsTheThresholds) {
+  const Thresholds thresholds{1000, 2000};
+  EXPECT_EQ(choose({4, 250, DType::kFloat32, Op::kSum}, thresholds), Algorithm::kOneShot);
+  EXPECT_EQ(choose({4, 251, DType::kFloat32, Op::kSum}, thresholds), Algorithm::kTwoShot);
+  EXPECT_EQ(choose({2, 500, DType::kFloat32, Op::kSum}, thresholds), Algorithm::kOneShot);
+  EXPECT_EQ(choose({2, 501, DType::kFloat32, Op::kSum}, thresholds), Algorithm::kTwoShot);
+  EXPECT_EQ(choose({2, 0, DType::kFloat32, Op::kSum}, {0, 0}), Algorithm::kOneShot);
+}
+
+TEST(Plan, BuildersRefuseNonsense) {
+  EXPECT_THROW(static_cast<void>(build_one_shot({0, 1, DType::kFloat32, Op::kSum}, 0)), Error);
+  EXPECT_THROW(static_cast<void>(build_two_shot({2, 1, DType::kFloat32, Op::kSum}, 2)), Error);
+  EXPECT_THROW(static_cast<void>(build_two_shot({kMaxRanks + 1, 1, DType::kFloat32, Op::kSum}, 2)), Error);
+  ProgramBuilder builder{Algorithm::kOneShot, {2, 1, DType::kFloat32, Op::kSum}, 0};
+  EXPECT_THROW(builder.write(0, 0, {Place::kInput, 0, 0}, 0, 4), Error) << "a write to itself";
+  EXPECT_THROW(builder.write(1, 0, {Place::kInput, 0, 0}, 0, 4, {7}), Error) << "needs a later step";
+  EXPECT_THROW(builder.write(1, kMaxMessages, {Place::kInput, 0, 0}, 0, 4), Error);
+  builder.arrival(1, 0);
+  builder.arrival(1, 0);
+  EXPECT_THROW(static_cast<void>(builder.finish()), Error) << "one message awaited twice";
+}
+
+TEST(Plan, SymbolicRunFindsPlantedMistakes) {
+  const Shape shape{3, 64, DType::kFloat32, Op::kSum};
+  Plan wrong_order = build_plan(Algorithm::kTwoShot, shape);
+  std::swap(wrong_order.programs[1].operands[0], wrong_order.programs[1].operands[2]);
+  SymbolicRun swapped{wrong_order};
+  ASSERT_TRUE(swapped.run());
+  EXPECT_NE(swapped.output(0)[40], (SymbolicRun::Symbol{0, 1, 2}));
+
+  Plan wrong_slot = build_plan(Algorithm::kTwoShot, shape);
+  for (Step& step : wrong_slot.programs[0].steps) {
+    if (step.kind == StepKind::kWrite && step.message == 1) step.target.offset = 0;
+  }
+  SymbolicRun misplaced{wrong_slot};
+  EXPECT_FALSE(misplaced.run() && misplaced.output(1)[0] == (SymbolicRun::Symbol{0, 1, 2}));
+}
+
+TEST(Plan, PrintsOneLinePerStep) {
+  const std::string text = to_string(build_two_shot({2, 256, DType::kFloat16, Op::kSum}, 1));
+  EXPECT_NE(text.find("two-shot all-reduce of 256 x fp16, 2 ranks, rank 1"), std::string::npos) << text;
+  EXPECT_NE(text.find("write signature + input[0, 256) -> rank 0 [0, 256), message 0"), std::string::npos) << text;
+  EXPECT_NE(text.find("reduce slot of 0[0, 256) + input[256, 512) -> output[256, 512) and send slot[0, 256)"),
+            std::string::npos)
+      << text;
+}
+
+}  // namespace
+}  // namespace tensorwire::collective

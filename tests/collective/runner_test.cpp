@@ -1,0 +1,233 @@
+// The runner under a hostile network: any delivery order, any skew, any mix of operations, many seeds.
+#include "collective/runner.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/error.hpp"
+#include "random_network.hpp"
+
+namespace tensorwire::collective {
+namespace {
+
+constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
+
+Call random_call(Random& random, std::uint32_t most_count) {
+  Call call;
+  call.algorithm = random.chance(600'000) ? Algorithm::kTwoShot : Algorithm::kOneShot;
+  call.source = random.chance(500'000) ? OneShotSource::kInput : OneShotSource::kSendSlot;
+  call.count = random.chance(100'000) ? 0 : random.below(most_count);
+  call.dtype = kTypes[random.below(3)];
+  call.in_place = random.chance(500'000);
+  return call;
+}
+
+void expect_all_right(RandomNetwork& network, std::uint64_t seed, std::uint32_t ranks, const std::vector<Call>& calls) {
+  network.run();
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    ASSERT_TRUE(network.finished(r)) << "stuck\n" << network.status();
+    ASSERT_FALSE(network.runner(r).error()) << network.status();
+  }
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const auto expected = RandomNetwork::expected(seed, ranks, i, calls[i]);
+    for (std::uint32_t r = 0; r < ranks; ++r)
+      ASSERT_EQ(network.results(r)[i], expected) << "rank " << r << " call " << i;
+  }
+}
+
+void run_random(std::uint64_t seed, std::uint32_t ranks) {
+  SCOPED_TRACE("seed " + std::to_string(seed) + ", ranks " + std::to_string(ranks));
+  Random random{seed};
+  RandomNetwork::Options options;
+  options.ranks = ranks;
+  options.depth = 2 + random.below(3);
+  options.slot_payload = 64 * (2 + random.below(8));
+  options.concurrent_calls = 1 + random.below(3);
+  options.in_order = random.chance(300'000);
+  std::vector<Call> calls;
+  const std::uint32_t count = 1 + random.below(12);
+  for (std::uint32_t i = 0; i < count; ++i) calls.push_back(random_call(random, random.chance(200'000) ? 3000 : 300));
+  RandomNetwork network{random.next(), options, std::vector<std::vector<Call>>(ranks, calls)};
+  network.input_seed = seed;
+  expect_all_right(network, seed, ranks, calls);
+}
+
+TEST(Runner, RandomOrdersSkewsAndOperations) {
+  for (std::uint64_t seed = 0; seed < 1200 && !HasFatalFailure(); ++seed) {
+    run_random(seed, 1 + static_cast<std::uint32_t>(seed % 8));
+  }
+}
+
+TEST(Runner, ManyRanks) {
+  for (std::uint64_t seed = 1000; seed < 1012 && !HasFatalFailure(); ++seed) {
+    run_random(seed, 9 + static_cast<std::uint32_t>(seed % 8));
+  }
+}
+
+TEST(Runner, SequencesWrapAround) {
+  // More than 4096 sequence numbers for each pair.
+  RandomNetwork::Options options;
+  options.depth = 3;
+  options.slot_payload = 128;
+  const std::vector<Call> calls(30,
+                                Call{Algorithm::kTwoShot, OneShotSource::kSendSlot, 32 * 150, DType::kFloat32, true});
+  RandomNetwork network{1, options, {calls, calls}};
+  network.input_seed = 5;
+  expect_all_right(network, 5, 2, calls);
+  EXPECT_GT(network.runner(0).counters().segments, kSequenceModulus);
+}
+
+TEST(Runner, LongMessagesExhaustTheCreditAndGoOn) {
+  RandomNetwork::Options options;
+  options.ranks = 3;
+  options.slot_payload = 128;
+  const std::vector<Call> calls{{Algorithm::kOneShot, OneShotSource::kSendSlot, 32 * 200, DType::kFloat32, false}};
+  RandomNetwork network{2, options, {calls, calls, calls}};
+  network.input_seed = 6;
+  expect_all_right(network, 6, 3, calls);
+  EXPECT_GT(network.runner(0).counters().segments, 100U);
+}
+
+TEST(Runner, OneAfterAnotherNeedsNoCreditWrites) {
+  RandomNetwork::Options options;
+  options.slot_payload = 1024;
+  const std::vector<Call> calls(50, Call{Algorithm::kTwoShot, OneShotSource::kSendSlot, 256, DType::kFloat32, false});
+  RandomNetwork network{3, options, {calls, calls}};
+  network.input_seed = 7;
+  expect_all_right(network, 7, 2, calls);
+  for (std::uint32_t r = 0; r < 2; ++r) {
+    EXPECT_EQ(network.runner(r).counters().credit_writes, 0U);
+    EXPECT_EQ(network.runner(r).counters().writes, 100U) << "two messages for each operation";
+  }
+}
+
+struct Disagreement {
+  SignatureField field;
+  Call other;
+};
+
+TEST(Runner, RanksThatDisagreeGetAnErrorAndNoBytes) {
+  const Call good{Algorithm::kTwoShot, OneShotSource::kSendSlot, 200, DType::kFloat16, false};
+  const auto changed = [&](auto change) {
+    Call call = good;
+    change(call);
+    return call;
+  };
+  const Disagreement cases[] = {
+      {SignatureField::kCount, changed([](Call& c) { c.count = 100; })},
+      {SignatureField::kCount, changed([](Call& c) { c.count = 0; })},
+      {SignatureField::kCount, changed([](Call& c) { c.count = 5000; })},
+      {SignatureField::kDType, changed([](Call& c) { c.dtype = DType::kBfloat16; })},
+      {SignatureField::kDType, changed([](Call& c) { c.dtype = DType::kFloat32; })},
+      {SignatureField::kAlgorithm, changed([](Call& c) { c.algorithm = Algorithm::kOneShot; })},
+  };
+  for (std::uint64_t seed = 0; seed < 240 && !HasFatalFailure(); ++seed) {
+    const Disagreement& wrong = cases[seed % std::size(cases)];
+    const std::uint32_t ranks = 2 + static_cast<std::uint32_t>(seed / 6 % 4);
+    const auto culprit = static_cast<std::uint32_t>(seed / 24 % ranks);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", culprit " + std::to_string(culprit));
+    RandomNetwork::Options options;
+    options.ranks = ranks;
+    std::vector<std::vector<Call>> calls(ranks, {good, good, good});
+    calls[culprit][1] = wrong.other;
+    RandomNetwork network{seed, options, calls};
+    network.input_seed = seed;
+    network.run();
+    for (std::uint32_t r = 0; r < ranks; ++r) {
+      ASSERT_FALSE(network.finished(r));
+      const RunnerError& error = network.runner(r).error();
+      ASSERT_EQ(error.failure, Failure::kSignature) << network.status();
+      if (r != culprit) {
+        ASSERT_EQ(error.peer, culprit);
+      }
+      ASSERT_EQ(error.field, wrong.field) << to_string(error);
+      ASSERT_TRUE(network.untouched(r)) << "bytes of a disagreeing rank reached user memory";
+      ASSERT_EQ(network.results(r)[0], RandomNetwork::expected(seed, ranks, 0, good))
+          << "the operation before was good";
+    }
+  }
+}
+
+/// Actions that only remember what was written.
+struct Recorder final : HostActions {
+  bool write(const WriteRequest& request) noexcept override {
+    immediates.push_back(Immediate::unpack(request.immediate));
+    return works;
+  }
+  std::vector<Immediate> immediates;
+  bool works = true;
+};
+
+class RunnerErrors : public testing::Test {
+ protected:
+  RunnerErrors() : scratch_(config().scratch_bytes() + 64) {
+    runner_ = std::make_unique<Runner>(config(), aligned(), 0, actions_);
+    runner_->reserve(program_);
+  }
+  static RunnerConfig config() { return {0, 2, 2, 64 + 1024, 9}; }
+  std::byte* aligned() { return scratch_.data() + (64 - reinterpret_cast<std::uintptr_t>(scratch_.data()) % 64); }
+  void begin() { runner_->begin({&program_, input_.data(), output_.data(), 0, 0, 16}); }
+
+  std::vector<std::byte> scratch_, input_ = std::vector<std::byte>(64), output_ = std::vector<std::byte>(64);
+  Recorder actions_;
+  Program program_ = build_one_shot({2, 16, DType::kFloat32, Op::kSum}, 0);
+  std::unique_ptr<Runner> runner_;
+};
+
+TEST_F(RunnerErrors, SequenceOutsideOfTheWindow) {
+  runner_->on_arrival(1, Immediate{2, 0, 0}.pack());
+  EXPECT_EQ(runner_->error().failure, Failure::kProtocol);
+  EXPECT_EQ(to_string(runner_->error()), "rank 1 broke the protocol: its sequence is outside of the window");
+}
+
+TEST_F(RunnerErrors, MessageTwice) {
+  runner_->on_arrival(1, Immediate{0, 0, 0}.pack());
+  EXPECT_FALSE(runner_->error());
+  runner_->on_arrival(1, Immediate{0, 0, 0}.pack());
+  EXPECT_EQ(runner_->error().failure, Failure::kProtocol);
+}
+
+TEST_F(RunnerErrors, CreditForWhatWasNeverSent) {
+  begin();
+  runner_->on_arrival(1, Immediate{0, 2, kCreditMessage}.pack());
+  EXPECT_EQ(runner_->error().failure, Failure::kProtocol);
+}
+
+TEST_F(RunnerErrors, OldCreditIsIgnored) {
+  begin();
+  runner_->on_arrival(1, Immediate{0, 1, kCreditMessage}.pack());
+  runner_->on_arrival(1, Immediate{0, 0, kCreditMessage}.pack());
+  EXPECT_FALSE(runner_->error());
+}
+
+TEST_F(RunnerErrors, UnknownToken) {
+  begin();
+  runner_->on_sent(77 << 16);
+  EXPECT_EQ(runner_->error().failure, Failure::kProtocol);
+}
+
+TEST_F(RunnerErrors, TransportFailureIsStickyAndNothingFollows) {
+  actions_.works = false;
+  begin();
+  EXPECT_EQ(runner_->error().failure, Failure::kTransport);
+  const std::size_t writes = actions_.immediates.size();
+  EXPECT_FALSE(runner_->can_begin());
+  runner_->on_arrival(1, Immediate{0, 0, 0}.pack());
+  runner_->flush_credit();
+  EXPECT_EQ(actions_.immediates.size(), writes);
+}
+
+TEST_F(RunnerErrors, NamesWhomItWaitsFor) {
+  begin();
+  EXPECT_EQ(runner_->waiting_for().peer, 1U);
+  EXPECT_STREQ(runner_->waiting_for().what, "to send its part");
+}
+
+TEST_F(RunnerErrors, ProgramsThatDoNotFitAreRefused) {
+  EXPECT_THROW(runner_->reserve(build_one_shot({2, 257, DType::kFloat32, Op::kSum}, 0)), Error);
+  EXPECT_THROW(runner_->reserve(build_one_shot({3, 1, DType::kFloat32, Op::kSum}, 0)), Error);
+  EXPECT_THROW((Runner{{0, 2, 1, 128, 0}, aligned(), 0, actions_}), Error) << "depth 1";
+  EXPECT_THROW((Runner{{0, 2, 2, 100, 0}, aligned(), 0, actions_}), Error) << "misaligned slots";
+}
+
+}  // namespace
+}  // namespace tensorwire::collective
