@@ -1,0 +1,393 @@
+// Latency of the soft HCA between two processes, beside kernel TCP and bare UDP in the same run: medians of ping-pong
+// writes of 64 bytes, and of the exchange at the heart of a two-rank all-reduce of 256 KiB (two steps, in each both
+// sides send 128 KiB and wait for the other's). Ways alternate within each round, so that a disturbance meets all of
+// them.
+//
+//   softhca_pingpong [rounds]
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <netinet/udp.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "softhca/hca.hpp"
+
+namespace tensorwire {
+namespace {
+
+using namespace softhca;
+
+constexpr std::uint32_t kSmall = 64;
+constexpr std::uint32_t kChunk = 128 * 1024;
+constexpr int kSteps = 2;
+constexpr int kIterations = 100;
+constexpr Ps kBound = 10 * kSecond;
+
+/// A way for bytes to get to the other process: each side calls step() with the same size at the same time.
+class Way {
+ public:
+  virtual ~Way() = default;
+  virtual void send(std::uint32_t bytes) = 0;
+  virtual void wait_for(std::uint32_t bytes) = 0;
+  /// Both at once, where sending all before receiving could block.
+  virtual void exchange(std::uint32_t bytes) {
+    send(bytes);
+    wait_for(bytes);
+  }
+};
+
+[[noreturn]] void too_late(const char* what) { throw std::runtime_error(std::string{"nothing came: "} + what); }
+
+/// Out-of-band words between the two processes.
+struct Board {
+  std::atomic<std::uint32_t> at[2];
+  struct Peer {
+    std::uint32_t ipv4, qpn, rkey;
+    std::uint64_t buffer;
+  } peer[2][2];
+  std::uint64_t discards[2];
+  std::uint64_t retransmissions[2];
+};
+
+struct Side {
+  Board* board;
+  int rank;
+  std::uint32_t reached = 0;
+
+  void barrier() {
+    board->at[rank].store(++reached);
+    const Ps end = monotonic_now() + kBound;
+    while (board->at[1 - rank].load() < reached) {
+      sched_yield();
+      if (monotonic_now() > end) too_late("the other process at a barrier");
+    }
+  }
+};
+
+class HcaWay final : public Way {
+ public:
+  HcaWay(Side& side, int which, const std::shared_ptr<Hca>& hca, LinkChoice link) : hca_(hca), memory_(2 * kChunk) {
+    pd_ = hca_->create_pd();
+    const auto at = reinterpret_cast<std::uint64_t>(memory_.data());
+    if (hca_->register_memory(pd_, at, memory_.size(), at, transport::kAccessLocalWrite | transport::kAccessRemoteWrite,
+                              key_) != 0) {
+      throw std::runtime_error("register_memory");
+    }
+    cq_ = hca_->create_cq(256, {});
+    transport::QpInit init;
+    init.pd = pd_;
+    init.caps = {.max_send_wr = 64, .max_recv_wr = 128, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64};
+    qp_ = hca_->create_qp(init, *cq_, *cq_, nullptr);
+    hca_->set_link(qp_, link);
+    side.board->peer[side.rank][which] = {hca_->device().ipv4, hca_->qpn(qp_), key_, at};
+    side.barrier();
+    peer_ = side.board->peer[1 - side.rank][which];
+    connect();
+    for (int i = 0; i < 64; ++i) hca_->post_recv(qp_, {.wr_id = 0, .sges = {}});
+    side.barrier();
+  }
+  ~HcaWay() override {
+    hca_->destroy_qp(qp_);
+    cq_.reset();
+    hca_->deregister_memory(key_);
+    hca_->destroy_pd(pd_);
+  }
+
+  void send(std::uint32_t bytes) override {
+    const transport::Sge sge{reinterpret_cast<std::uint64_t>(memory_.data()), bytes, key_};
+    transport::SendWr wr;
+    wr.opcode = transport::WrOpcode::kWriteImm;
+    wr.signaled = ++sent_ % 16 == 0;
+    wr.inline_data = bytes <= 64;
+    wr.remote_address = peer_.buffer + kChunk;
+    wr.rkey = peer_.rkey;
+    wr.sges = {&sge, 1};
+    if (hca_->post_send(qp_, wr, false) != 0) throw std::runtime_error("post_send");
+  }
+
+  void wait_for(std::uint32_t /*bytes*/) override {
+    std::array<transport::Completion, 8> done;
+    const Ps end = monotonic_now() + kBound;
+    while (arrived_ == 0) {
+      const std::size_t count = cq_->poll(done);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (done[i].status != transport::WcStatus::kSuccess) throw std::runtime_error("work completion failed");
+        if (done[i].opcode == transport::WcOpcode::kRecvWithImm) ++arrived_;
+      }
+      if (count == 0 && monotonic_now() > end) too_late("a write");
+    }
+    --arrived_;
+    hca_->post_recv(qp_, {.wr_id = 0, .sges = {}});
+  }
+
+  [[nodiscard]] std::string description() const { return hca_->link_description(qp_); }
+
+ private:
+  void modify(const transport::QpAttr& attr, std::uint32_t mask) {
+    if (const int error = hca_->modify_qp(qp_, attr, mask); error != 0) {
+      throw std::runtime_error("modify_qp " + std::to_string(error));
+    }
+  }
+  void connect() {
+    using namespace transport;
+    QpAttr attr;
+    attr.state = QpState::kInit;
+    attr.access_flags = kAccessRemoteWrite;
+    modify(attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags);
+    attr.state = QpState::kRtr;
+    attr.has_grh = true;
+    attr.av.remote = wire::Gid::from_ipv4(peer_.ipv4);
+    attr.av.sgid_index = 1;
+    attr.av.traffic_class = 104;
+    attr.path_mtu = MtuCode::k4096;
+    attr.dest_qpn = peer_.qpn;
+    attr.min_rnr_timer = 12;
+    modify(attr,
+           kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic | kAttrMinRnrTimer);
+    attr.state = QpState::kRts;
+    attr.timeout = 14;
+    attr.retry_cnt = 7;
+    attr.rnr_retry = 7;
+    modify(attr, kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn | kAttrMaxQpRdAtomic);
+  }
+
+  std::shared_ptr<Hca> hca_;
+  std::vector<std::byte> memory_;
+  transport::PdId pd_ = 0;
+  std::uint32_t key_ = 0;
+  std::unique_ptr<Cq> cq_;
+  Qp* qp_ = nullptr;
+  Board::Peer peer_{};
+  std::uint32_t sent_ = 0;
+  int arrived_ = 0;
+};
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+void must(bool ok, const char* what) {
+  if (!ok) throw std::runtime_error(std::string{what} + ": " + std::to_string(errno));
+}
+
+/// One TCP connection, TCP_NODELAY, non-blocking and polled.
+class TcpWay final : public Way {
+ public:
+  explicit TcpWay(int fd) : fd_(fd), out_(kChunk), in_(kChunk) {
+    const int one = 1;
+    must(setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0, "TCP_NODELAY");
+  }
+  void send(std::uint32_t bytes) override {
+    for (std::uint32_t done = 0; done < bytes;) done += push(done, bytes);
+  }
+  void wait_for(std::uint32_t bytes) override {
+    for (std::uint32_t done = 0; done < bytes;) done += pull(done, bytes);
+  }
+  void exchange(std::uint32_t bytes) override {
+    std::uint32_t sent = 0, got = 0;
+    while (sent < bytes || got < bytes) {
+      if (sent < bytes) sent += push(sent, bytes);
+      if (got < bytes) got += pull(got, bytes);
+    }
+  }
+
+ private:
+  std::uint32_t push(std::uint32_t from, std::uint32_t to) {
+    const ssize_t n = ::send(fd_, out_.data() + from, to - from, MSG_DONTWAIT);
+    return n > 0 ? static_cast<std::uint32_t>(n) : 0;
+  }
+  std::uint32_t pull(std::uint32_t from, std::uint32_t to) {
+    const ssize_t n = ::recv(fd_, in_.data() + from, to - from, MSG_DONTWAIT);
+    return n > 0 ? static_cast<std::uint32_t>(n) : 0;
+  }
+  int fd_;
+  std::vector<std::byte> out_, in_;
+};
+
+/// The floor under RoCEv2 packets: datagrams of the same sizes, GSO and GRO, no protocol, no CRC, no copy into place.
+class UdpWay final : public Way {
+ public:
+  UdpWay(int fd, std::uint16_t peer_port) : fd_(fd), to_(loopback(peer_port)), out_(kChunk + 8192), in_(1 << 16) {
+    const int one = 1;
+    must(setsockopt(fd_, SOL_UDP, UDP_GRO, &one, sizeof one) == 0, "UDP_GRO");
+    const int buffer = 4 << 20;
+    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
+  }
+  void send(std::uint32_t bytes) override {
+    for (std::uint32_t packets = packets_of(bytes), at = 0; at < packets;) {
+      const std::uint32_t batch = std::min(15U, packets - at);
+      send_batch(bytes <= kPayload ? bytes + kHeaders : kPayload + kHeaders, batch);
+      at += batch;
+    }
+  }
+  void wait_for(std::uint32_t bytes) override {
+    std::size_t missing = bytes <= kPayload ? bytes + kHeaders : packets_of(bytes) * (kPayload + kHeaders);
+    const Ps end = monotonic_now() + kBound;
+    while (missing > 0) {
+      const ssize_t n = ::recv(fd_, in_.data(), in_.size(), MSG_DONTWAIT);
+      if (n > 0) missing -= std::min(missing, static_cast<std::size_t>(n));
+      if (n < 0 && monotonic_now() > end) too_late("a datagram");
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kPayload = 4096, kHeaders = 16;
+  static std::uint32_t packets_of(std::uint32_t bytes) { return (bytes + kPayload - 1) / kPayload; }
+  void send_batch(std::uint32_t segment, std::uint32_t count) {
+    iovec piece{out_.data(), std::size_t{segment} * count};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(2)> control{};
+    msghdr message{};
+    message.msg_name = &to_;
+    message.msg_namelen = sizeof to_;
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    if (count > 1) {
+      message.msg_control = control.data();
+      message.msg_controllen = control.size();
+      cmsghdr* c = CMSG_FIRSTHDR(&message);
+      c->cmsg_level = SOL_UDP;
+      c->cmsg_type = UDP_SEGMENT;
+      c->cmsg_len = CMSG_LEN(2);
+      const auto size = static_cast<std::uint16_t>(segment);
+      std::copy_n(reinterpret_cast<const char*>(&size), 2, CMSG_DATA(c));
+    }
+    must(::sendmsg(fd_, &message, 0) >= 0, "sendmsg");
+  }
+  int fd_;
+  sockaddr_in to_;
+  std::vector<std::byte> out_, in_;
+};
+
+struct Sockets {
+  int tcp[2], udp[2];
+  std::uint16_t udp_port[2];
+};
+
+Sockets open_sockets() {
+  Sockets s{};
+  socklen_t length = sizeof(sockaddr_in);
+  for (int i = 0; i < 2; ++i) {
+    s.udp[i] = socket(AF_INET, SOCK_DGRAM, 0);
+    sockaddr_in address = loopback(0);
+    must(bind(s.udp[i], reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "bind");
+    getsockname(s.udp[i], reinterpret_cast<sockaddr*>(&address), &length);
+    s.udp_port[i] = ntohs(address.sin_port);
+  }
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = loopback(0);
+  must(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "bind");
+  must(listen(listener, 1) == 0, "listen");
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+  s.tcp[0] = socket(AF_INET, SOCK_STREAM, 0);
+  must(connect(s.tcp[0], reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "connect");
+  s.tcp[1] = accept(listener, nullptr, nullptr);
+  close(listener);
+  return s;
+}
+
+Ps median(std::vector<Ps>& times) {
+  std::ranges::sort(times);
+  return times[times.size() / 2];
+}
+
+void run_side(Side side, const Sockets& sockets, int rounds) {
+  std::shared_ptr<Hca> hca = Hca::open(list_devices().front());
+  auto local = std::make_unique<HcaWay>(side, 0, hca, LinkChoice::kAuto);
+  auto packets = std::make_unique<HcaWay>(side, 1, hca, LinkChoice::kPackets);
+  TcpWay tcp{sockets.tcp[side.rank]};
+  UdpWay udp{sockets.udp[side.rank], sockets.udp_port[1 - side.rank]};
+
+  struct Row {
+    const char* name;
+    Way* way;
+    std::vector<Ps> small, large;
+  };
+  std::array<Row, 4> rows{{{"tcp", &tcp, {}, {}},
+                           {"udp-floor", &udp, {}, {}},
+                           {"roce", packets.get(), {}, {}},
+                           {"local", local.get(), {}, {}}}};
+  for (int round = 0; round < rounds; ++round) {
+    for (Row& row : rows) {
+      side.barrier();
+      for (int i = 0; i < kIterations; ++i) {
+        const Ps begin = monotonic_now();
+        if (side.rank == 0) row.way->send(kSmall);
+        row.way->wait_for(kSmall);
+        if (side.rank == 1) row.way->send(kSmall);
+        row.small.push_back((monotonic_now() - begin) / 2);
+      }
+      side.barrier();
+      for (int i = 0; i < kIterations; ++i) {
+        const Ps begin = monotonic_now();
+        for (int step = 0; step < kSteps; ++step) row.way->exchange(kChunk);
+        row.large.push_back(monotonic_now() - begin);
+      }
+    }
+  }
+  side.barrier();
+  for (const auto& [name, value] : hca->counters()) {
+    if (name == "rx_discards") side.board->discards[side.rank] = value;
+    if (name == "retransmitted_packets") side.board->retransmissions[side.rank] = value;
+    if (side.rank == 0 && std::getenv("COUNTERS") != nullptr && value != 0) fmt::print("  {} {}\n", name, value);
+  }
+  side.barrier();
+  if (side.rank == 0) {
+    const double tcp_small = static_cast<double>(median(rows[0].small));
+    const double tcp_large = static_cast<double>(median(rows[0].large));
+    fmt::print("{:<10} {:>12} {:>8} {:>18} {:>8} {:>10}\n", "way", "64 B us", "x tcp", "2x128 KiB us", "x tcp",
+               "p99 us");
+    for (Row& row : rows) {
+      const auto small = static_cast<double>(median(row.small));
+      const auto large = static_cast<double>(median(row.large));
+      const auto p99 = static_cast<double>(row.large[row.large.size() * 99 / 100]);
+      fmt::print("{:<10} {:>12.2f} {:>8.2f} {:>18.1f} {:>8.2f} {:>10.1f}\n", row.name, small / kMicrosecond,
+                 small / tcp_small, large / kMicrosecond, large / tcp_large, p99 / kMicrosecond);
+    }
+    fmt::print("local: {}; packets: {}; dropped {} + {}, sent again {} + {}\n", local->description(),
+               packets->description(), side.board->discards[0], side.board->discards[1], side.board->retransmissions[0],
+               side.board->retransmissions[1]);
+  }
+  side.barrier();
+}
+
+}  // namespace
+}  // namespace tensorwire
+
+int main(int argc, char** argv) {
+  using namespace tensorwire;
+  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 20;
+  const Sockets sockets = open_sockets();
+  void* const shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* const board = new (shared) Board{};
+  const pid_t child = fork();
+  try {
+    run_side({.board = board, .rank = child == 0 ? 1 : 0}, sockets, rounds);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "softhca_pingpong: {}\n", error.what());
+    return 1;
+  }
+  if (child == 0) return 0;
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
