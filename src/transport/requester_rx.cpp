@@ -46,7 +46,7 @@ void Requester::on_acknowledge(std::uint8_t syndrome, std::uint32_t psn, Ps now)
 bool Requester::advance(std::uint32_t end, Ps now) noexcept {
   if (wire::psn_diff(end, una_psn_) <= 0) return false;
   SendQueue& queue = qp_.send_queue();
-  const bool past_next = wire::psn_diff(end, next_psn_) >= 0;
+  const bool past_next = wire::psn_diff(end, next_psn_) > 0;
   std::uint64_t released = 0;
   while (queue.head() != started_) {
     const SendWqe& wqe = queue.at(queue.head());
