@@ -127,7 +127,10 @@ class Parser {
  public:
   FaultConfig parse(std::string_view text) {
     if (trim(text).empty()) fail(text, "there is no fault in it", fmt::format("Write for example {}", kExample));
-    while (!text.empty()) item(split_off(text, ','));
+    for (bool more = true; more;) {
+      more = text.find(',') != std::string_view::npos;
+      item(split_off(text, ','));
+    }
     if (opcodes_.any()) config_.opcodes = opcodes_;
     return config_;
   }
