@@ -1,10 +1,30 @@
 # The installed tree is relocatable: bin/tensorwire, lib/tensorwire/ with the drop-in libibverbs.so.1 and every library
 # that is not part of glibc, include/tensorwire/. The build tree has the same shape, so the program finds the drop-in
 # beside itself in both.
-include(GNUInstallDirs)
 set(TENSORWIRE_LIBDIR lib/tensorwire)
+set(TENSORWIRE_DOCDIR share/doc/tensorwire)
 
 if(TARGET tensorwire)
   set_target_properties(tensorwire PROPERTIES INSTALL_RPATH "$ORIGIN/../${TENSORWIRE_LIBDIR}")
   install(TARGETS tensorwire RUNTIME DESTINATION bin)
+  add_dependencies(rooms tensorwire)
 endif()
+if(TARGET ibverbs_dropin)
+  install(TARGETS ibverbs_dropin LIBRARY DESTINATION ${TENSORWIRE_LIBDIR})
+  add_dependencies(rooms ibverbs_dropin)
+endif()
+
+# Distributions ship ISA-L as a shared library only, so it travels along under its soname.
+find_library(isal_library isal REQUIRED)
+file(REAL_PATH ${isal_library} isal_file)
+install(PROGRAMS ${isal_file} DESTINATION ${TENSORWIRE_LIBDIR} RENAME libisal.so.2)
+
+install(DIRECTORY include/ DESTINATION include OPTIONAL)
+install(FILES README.md LICENSE DESTINATION ${TENSORWIRE_DOCDIR})
+install(DIRECTORY docs/ DESTINATION ${TENSORWIRE_DOCDIR} OPTIONAL FILES_MATCHING PATTERN "*.md")
+
+# The licences of what is compiled in or bundled, as the distribution recorded them.
+foreach(package libisal2 libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libstdc++6)
+  install(FILES /usr/share/doc/${package}/copyright DESTINATION ${TENSORWIRE_DOCDIR}/third-party
+    RENAME ${package}.txt OPTIONAL)
+endforeach()

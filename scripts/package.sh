@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Makes the relocatable tarball from a finished release build. The same build gives the same bytes.
+# usage: package.sh BUILD-FOLDER OUTPUT-FOLDER
+set -euo pipefail
+
+readonly build=$1 output=$2
+version=$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=//p' "$build/CMakeCache.txt")
+name=tensorwire-$version-linux-$(uname -m)
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+cmake --install "$build" --prefix "$stage/$name" --strip >/dev/null
+chmod -R u=rwX,go=rX "$stage/$name"
+
+mkdir -p "$output"
+tar --create --directory "$stage" --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner "$name" |
+  gzip -9 --no-name >"$output/$name.tar.gz"
+printf '%s\n' "$output/$name.tar.gz"
