@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <limits>
 #include <memory>
 #include <thread>
@@ -30,6 +32,7 @@ constexpr int kKeepAliveIntervalSeconds = 2;
 constexpr int kKeepAliveProbes = 3;
 constexpr int kUserTimeoutMilliseconds = 11'000;
 constexpr int kBacklog = 512;
+constexpr std::chrono::milliseconds kResolvePause{200};
 
 void set_option(int fd, int level, int name, int value) noexcept { setsockopt(fd, level, name, &value, sizeof value); }
 
@@ -43,6 +46,37 @@ void set_connection_options(int fd) noexcept {
 }
 
 const sockaddr* as_sockaddr(const Address& address) noexcept { return static_cast<const sockaddr*>(address.data()); }
+
+struct LookUp {
+  int error = 0;  ///< of getaddrinfo
+  std::vector<Address> addresses;
+};
+
+LookUp look_up(const std::string& host, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* list = nullptr;
+  LookUp found;
+  found.error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  if (found.error != 0) return found;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner{list, freeaddrinfo};
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    found.addresses.emplace_back(entry->ai_addr, entry->ai_addrlen);
+  }
+  return found;
+}
+
+/// The resolver has no bound of its own that a caller could set: it gets a thread, which is left behind when late.
+LookUp look_up_until(const std::string& host, Ps deadline) {
+  auto promise = std::make_shared<std::promise<LookUp>>();
+  std::future<LookUp> answer = promise->get_future();
+  std::thread{[promise, host] { promise->set_value(look_up(host, 0)); }}.detach();
+  const Ps left = std::max<Ps>(deadline - monotonic_now(), 0);
+  if (answer.wait_for(std::chrono::nanoseconds{left / kNanosecond}) == std::future_status::ready) return answer.get();
+  return {EAI_AGAIN, {}};
+}
 
 Socket open_stream(int family, int& error) noexcept {
   Socket socket{::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
@@ -96,27 +130,16 @@ std::string Address::text() const {
 }
 
 std::vector<Address> resolve(const std::string& host, Ps deadline) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  for (;;) {
-    addrinfo* list = nullptr;
-    const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
-    if (error == 0) {
-      const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner{list, freeaddrinfo};
-      std::vector<Address> addresses;
-      for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-        addresses.emplace_back(entry->ai_addr, entry->ai_addrlen);
-      }
-      return addresses;
-    }
+  LookUp found = look_up(host, AI_NUMERICHOST);
+  while (found.error != 0) {
+    found = look_up_until(host, deadline);
     // A pod's name may not be known yet: only that is worth waiting for.
-    if (error != EAI_AGAIN || monotonic_now() >= deadline) {
-      throw Error{"resolve the master address " + host, gai_strerror(error),
-                  "Set MASTER_ADDR (or --master-addr) to a name or address of rank 0's host"};
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds{200});
+    if (found.error == 0 || found.error != EAI_AGAIN || monotonic_now() >= deadline) break;
+    std::this_thread::sleep_for(kResolvePause);
   }
+  if (found.error == 0) return std::move(found.addresses);
+  throw Error{"resolve the master address " + host, gai_strerror(found.error),
+              "Set MASTER_ADDR (or --master-addr) to a name or address of rank 0's host"};
 }
 
 Socket listen_on(const Address& address, int& error) noexcept {
