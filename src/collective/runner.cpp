@@ -22,25 +22,27 @@ void HostActions::reduce(const Shape& shape, std::span<const std::byte* const> o
 
 Runner::Runner(const RunnerConfig& config, std::byte* scratch, std::uint32_t scratch_key, Actions& actions)
     : config_(config), scratch_(scratch), scratch_key_(scratch_key), actions_(&actions) {
-  const bool sound = config.depth >= 2 && config.depth <= 64 && config.slot_bytes > kSlotHeaderBytes &&
-                     config.slot_bytes % kSlotHeaderBytes == 0 && config.rank < config.ranks &&
-                     config.ranks <= kMaxRanks;
+  const bool sound = config.depth >= 2 && config.depth <= 64 && config.send_slots >= 2 && config.send_slots <= 64 &&
+                     config.slot_bytes > kSlotHeaderBytes && config.slot_bytes % kSlotHeaderBytes == 0 &&
+                     config.rank < config.ranks && config.ranks <= kMaxRanks;
   if (!sound) {
     throw Error{"set up the collective runner",
-                fmt::format("rank {} of {}, depth {}, slots of {} bytes", config.rank, config.ranks, config.depth,
-                            config.slot_bytes),
-                "The depth is 2 to 64, slots are a multiple of 64 bytes."};
+                fmt::format("rank {} of {}, depth {}, {} send slots, slots of {} bytes", config.rank, config.ranks,
+                            config.depth, config.send_slots, config.slot_bytes),
+                "Depth and send slots are 2 to 64, slots are a multiple of 64 bytes"};
   }
   pairs_.resize(config.ranks);
-  instances_.resize(config.depth);
+  instances_.resize(config.send_slots);
   arrived_.assign(std::size_t{config.ranks} * config.depth, 0);
-  owner_.assign(std::size_t{config.ranks} * config.depth, nullptr);
+  owner_.assign(std::size_t{config.ranks} * config.send_slots, nullptr);
   operands_.resize(config.ranks);
   for (Instance& instance : instances_) {
     instance.send_sequence.assign(config.ranks, 0);
     instance.receive_sequence.assign(config.ranks, 0);
+    instance.send_peers.reserve(config.ranks);
   }
-  for (std::uint32_t i = 0; i < config.depth; ++i) std::memset(scratch_ + config.send_slot(i), 0, kSlotHeaderBytes);
+  for (std::uint32_t i = 0; i < config.send_slots; ++i)
+    std::memset(scratch_ + config.send_slot(i), 0, kSlotHeaderBytes);
 }
 
 void Runner::reserve(const Program& program) {
@@ -66,11 +68,10 @@ void Runner::reserve(const Program& program) {
 
 bool Runner::can_begin() const noexcept {
   if (error_) return false;
-  const Instance& instance = instances_[begun_ % config_.depth];
+  const Instance& instance = instances_[begun_ % config_.send_slots];
   if (instance.active) return false;
-  if (instance.segment.program == nullptr) return true;
   // Its send slot may be read once more, for a retransmission, until every peer has consumed what came from it.
-  return std::ranges::all_of(instance.segment.program->send_peers, [&](std::uint16_t peer) {
+  return std::ranges::all_of(instance.send_peers, [&](std::uint16_t peer) {
     return pairs_[peer].peer_consumed > instance.send_sequence[peer];
   });
 }
@@ -78,7 +79,7 @@ bool Runner::can_begin() const noexcept {
 void Runner::begin(const Segment& segment) noexcept {
   if (error_) return;
   const Program& program = *segment.program;
-  Instance& instance = instances_[begun_ % config_.depth];
+  Instance& instance = instances_[begun_ % config_.send_slots];
   instance.segment = segment;
   instance.number = begun_++;
   instance.active = true;
@@ -92,6 +93,7 @@ void Runner::begin(const Segment& segment) noexcept {
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     if (instance.pending[i] == 0) instance.ready[instance.ready_tail++] = static_cast<std::uint16_t>(i);
   }
+  instance.send_peers.assign(program.send_peers.begin(), program.send_peers.end());
   for (const std::uint16_t peer : program.send_peers) instance.send_sequence[peer] = pairs_[peer].next_send++;
   for (const std::uint16_t peer : program.receive_peers) claim(instance, peer);
   run(instance);
@@ -219,7 +221,7 @@ std::byte* Runner::target_of(const Instance& instance, const Location& location)
 void Runner::finish_if_done(Instance& instance) noexcept {
   if (error_ || !instance.active || instance.done != instance.segment.program->steps.size()) return;
   instance.active = false;
-  while (completed_ != begun_ && !instances_[completed_ % config_.depth].active) ++completed_;
+  while (completed_ != begun_ && !instances_[completed_ % config_.send_slots].active) ++completed_;
 }
 
 }  // namespace tensorwire::collective

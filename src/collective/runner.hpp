@@ -5,7 +5,7 @@
 // sequences may be in flight for each pair. One thread at a time.
 //
 // Scratch memory, the same layout on every rank, so that a remote offset can be computed here:
-//   receive slots [peer][sequence mod depth], then send slots [instance mod depth], each slot_bytes long.
+//   receive slots [peer][sequence mod depth], then send slots [segment mod send_slots], each slot_bytes long.
 #pragma once
 
 #include <array>
@@ -66,13 +66,16 @@ struct RunnerConfig {
   std::uint32_t depth = 2;       ///< sequences in flight for each directed pair, 2 to 64
   std::uint64_t slot_bytes = 0;  ///< header included; a multiple of 64
   std::uint16_t communicator = 0;
+  std::uint32_t send_slots = 2;  ///< segments under way on this rank, 2 to 64; its own affair, peers need not agree
 
-  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return (ranks + 1ULL) * depth * slot_bytes; }
+  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept {
+    return (std::uint64_t{ranks} * depth + send_slots) * slot_bytes;
+  }
   [[nodiscard]] std::uint64_t receive_slot(std::uint32_t peer, std::uint64_t sequence) const noexcept {
     return (std::uint64_t{peer} * depth + sequence % depth) * slot_bytes;
   }
   [[nodiscard]] std::uint64_t send_slot(std::uint64_t instance) const noexcept {
-    return (std::uint64_t{ranks} * depth + instance % depth) * slot_bytes;
+    return (std::uint64_t{ranks} * depth + instance % send_slots) * slot_bytes;
   }
   /// Receives that must be posted for each peer before it may write: the data messages of all sequences in flight, and
   /// the credit writes that can be on their way (each tells at least one of at most `depth` untold sequences).
@@ -83,7 +86,7 @@ struct RunnerConfig {
 
 /// One sequence number's worth of a collective.
 struct Segment {
-  const Program* program = nullptr;  ///< must outlive the segment
+  const Program* program = nullptr;  ///< known to reserve(); must live until the segment is complete
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::uint32_t input_key = 0;
@@ -165,6 +168,7 @@ class Runner {
     std::vector<std::uint16_t> pending, ready, blocked;
     std::uint32_t ready_head = 0, ready_tail = 0, blocked_count = 0, done = 0;
     std::vector<std::uint64_t> send_sequence, receive_sequence;  ///< by peer
+    std::vector<std::uint16_t> send_peers;                       ///< of the program, which may be gone afterwards
   };
 
   void fail_protocol(std::uint32_t peer, const char* detail) noexcept;
@@ -191,6 +195,10 @@ class Runner {
   [[nodiscard]] std::size_t slot_index(std::uint32_t peer, std::uint64_t sequence) const noexcept {
     return std::size_t{peer} * config_.depth + sequence % config_.depth;
   }
+  /// Segments may hold more sequences than a pair has slots: those beyond the window wait for their turn.
+  [[nodiscard]] std::size_t owner_index(std::uint32_t peer, std::uint64_t sequence) const noexcept {
+    return std::size_t{peer} * config_.send_slots + sequence % config_.send_slots;
+  }
 
   RunnerConfig config_;
   std::byte* scratch_;
@@ -199,7 +207,7 @@ class Runner {
   std::vector<Pair> pairs_;
   std::vector<Instance> instances_;
   std::vector<std::uint64_t> arrived_;  ///< by slot_index: a bit for each message that is in
-  std::vector<Instance*> owner_;        ///< by slot_index: the segment that holds the sequence, or null
+  std::vector<Instance*> owner_;        ///< by owner_index: the segment that holds the sequence
   std::vector<const std::byte*> operands_;
   std::uint64_t begun_ = 0;
   std::uint64_t completed_ = 0;

@@ -17,7 +17,8 @@ void Runner::claim(Instance& instance, std::uint32_t peer) noexcept {
   const std::uint64_t sequence = pairs_[peer].next_receive++;
   const std::size_t slot = slot_index(peer, sequence);
   instance.receive_sequence[peer] = sequence;
-  owner_[slot] = &instance;
+  owner_[owner_index(peer, sequence)] = &instance;
+  if (sequence >= pairs_[peer].consumed + config_.depth) return;  // the slot still belongs to an earlier sequence
   // The peer may have been faster.
   for (std::uint64_t bits = arrived_[slot]; bits != 0; bits &= bits - 1) {
     const auto message = static_cast<std::uint32_t>(std::countr_zero(bits));
@@ -61,7 +62,7 @@ void Runner::on_arrival(std::uint32_t peer, std::uint32_t bits) noexcept {
   arrived_[slot] |= bit;
   pair.heard = std::max(pair.heard, sequence + 1);
   if (sequence >= pair.next_receive) return;  // it is ahead of us: claim() will find the bit
-  Instance& instance = *owner_[slot];
+  Instance& instance = *owner_[owner_index(peer, sequence)];
   if (!instance.active || instance.receive_sequence[peer] != sequence) {
     return fail_protocol(peer, "it sent a message for a slot that was released");
   }
@@ -71,7 +72,7 @@ void Runner::on_arrival(std::uint32_t peer, std::uint32_t bits) noexcept {
 
 void Runner::on_sent(std::uint64_t token) noexcept {
   if (error_) return;
-  Instance& instance = instances_[(token >> 16) % config_.depth];
+  Instance& instance = instances_[(token >> 16) % config_.send_slots];
   const auto step = static_cast<std::uint16_t>(token);
   const bool known = instance.active && instance.number == token >> 16 &&
                      step < instance.segment.program->steps.size() && instance.pending[step] != 0;
@@ -96,7 +97,7 @@ void Runner::take_credit(std::uint32_t peer, std::uint32_t credit) noexcept {
 void Runner::unblock(std::uint32_t peer) noexcept {
   // Oldest segment first: its sequence is the one that the credit is for.
   for (std::uint64_t number = completed_; number != begun_; ++number) {
-    Instance& instance = instances_[number % config_.depth];
+    Instance& instance = instances_[number % config_.send_slots];
     if (!instance.active || instance.blocked_count == 0) continue;
     if (instance.send_sequence[peer] >= pairs_[peer].peer_consumed + config_.depth) continue;
     std::uint32_t kept = 0;
@@ -124,10 +125,8 @@ void Runner::release(const Instance& instance, std::uint32_t peer) noexcept {
   pair.owes_credit = pair.owes_credit || !returns;
   pair.released |= bit_of(instance.receive_sequence[peer]);
   while ((pair.released & bit_of(pair.consumed)) != 0) {
-    const std::size_t slot = slot_index(peer, pair.consumed);
     pair.released &= ~bit_of(pair.consumed);
-    arrived_[slot] = 0;
-    owner_[slot] = nullptr;
+    arrived_[slot_index(peer, pair.consumed)] = 0;
     ++pair.consumed;
   }
 }
@@ -152,7 +151,7 @@ void Runner::flush_credit() noexcept {
     // yet to begin will tell it); or its send slot is held back by us and nothing that we sent since could say so; or
     // the plan sends nothing back at all. Else the next write carries the credit.
     const bool window_used_up = pair.heard >= pair.told + config_.depth && pair.next_receive >= pair.heard;
-    const bool silent_for_long = completed_ - pair.untold_since >= config_.depth;
+    const bool silent_for_long = completed_ - pair.untold_since >= config_.send_slots;
     if (!window_used_up && !silent_for_long && !pair.owes_credit) continue;
     ++counters_.credit_writes;
     post(peer, {}, config_.receive_slot(config_.rank, 0), {0, 0, kCreditMessage}, kNoToken);
@@ -161,7 +160,7 @@ void Runner::flush_credit() noexcept {
 
 Runner::Waiting Runner::waiting_for() const noexcept {
   for (std::uint64_t number = completed_; number != begun_; ++number) {
-    const Instance& instance = instances_[number % config_.depth];
+    const Instance& instance = instances_[number % config_.send_slots];
     if (!instance.active) continue;
     const Program& program = *instance.segment.program;
     if (instance.blocked_count != 0) return {program.steps[instance.blocked[0]].peer, "to free a slot"};

@@ -27,7 +27,26 @@ struct Call {
   std::uint64_t count = 0;
   DType dtype = DType::kFloat32;
   bool in_place = false;
+  int broadcast_root = -1;  ///< not negative: a broadcast instead, which sends nothing back
 };
+
+/// A plan of another kind than all-reduce: the root writes to all, nobody answers.
+inline Program build_broadcast(const Shape& shape, std::uint32_t rank, std::uint32_t root) {
+  ProgramBuilder builder{Algorithm::kOneShot, shape, rank};
+  if (rank == root) {
+    const auto copied = builder.copy({Place::kInput, 0, 0}, {Place::kSendSlot, 0, 0}, shape.bytes());
+    builder.copy({Place::kInput, 0, 0}, {Place::kOutput, 0, 0}, shape.bytes());
+    for (std::uint32_t peer = 0; peer < shape.ranks; ++peer) {
+      if (peer != rank) builder.write(peer, 0, {Place::kSendSlot, 0, 0}, 0, shape.bytes(), {copied});
+    }
+    return builder.finish();
+  }
+  const auto arrived = builder.arrival(root, 0);
+  const auto matched = builder.match({arrived});
+  const Location slot{Place::kPeerSlot, static_cast<std::uint16_t>(root), 0};
+  builder.release(root, {builder.copy(slot, {Place::kOutput, 0, 0}, shape.bytes(), {matched})});
+  return builder.finish();
+}
 
 class RandomNetwork {
  public:
@@ -36,6 +55,7 @@ class RandomNetwork {
   struct Options {
     std::uint32_t ranks = 2;
     std::uint32_t depth = 2;
+    std::uint32_t send_slots = 2;
     std::uint64_t slot_payload = 256;
     std::uint32_t concurrent_calls = 1;
     bool in_order = false;  ///< per directed pair, as one queue pair delivers
@@ -114,6 +134,7 @@ class RandomNetwork {
     for (std::uint32_t r = 0; r < ranks; ++r) inputs.push_back(input_of(seed, r, call, what));
     for (const auto& input : inputs) operands.push_back(input.data());
     std::vector<std::byte> sum(inputs[0].size());
+    if (what.broadcast_root >= 0) return inputs[static_cast<std::size_t>(what.broadcast_root)];
     if (ranks == 1) return inputs[0];
     reduce_at(SimdLevel::kScalar, what.dtype, Op::kSum, operands, sum.data(), nullptr, what.count);
     return sum;
@@ -151,6 +172,7 @@ class RandomNetwork {
       config.rank = number;
       config.ranks = owner.options_.ranks;
       config.depth = owner.options_.depth;
+      config.send_slots = owner.options_.send_slots;
       config.slot_bytes = owner.options_.slot_payload + kSlotHeaderBytes;
       scratch.resize(config.scratch_bytes() + 64);
       const std::size_t shift = 64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64;
@@ -175,7 +197,7 @@ class RandomNetwork {
     std::uint32_t receive_depth = 0;
     std::unique_ptr<Runner> runner;
     std::vector<std::deque<Message>> outgoing;  ///< by peer
-    std::vector<std::uint64_t> unacknowledged;  ///< tokens of delivered writes
+    std::vector<Message> unacknowledged;        ///< delivered; go-back-N may still read their source
     std::deque<std::unique_ptr<ActiveCall>> active;
     std::vector<std::unique_ptr<ActiveCall>>
         over;  ///< their programs must outlive the runner's use; their memory is spoilt
@@ -224,14 +246,17 @@ class RandomNetwork {
           std::memcpy(to, piece.address, piece.bytes);
           to += piece.bytes;
         }
-        if (message.token != kNoToken) ranks_[event.peer]->unacknowledged.push_back(message.token);
+        ranks_[event.peer]->unacknowledged.push_back(message);
         rank.runner->on_arrival(event.peer, message.immediate);
         break;
       }
       case Kind::kAcknowledge: {
-        const std::uint64_t token = rank.unacknowledged[event.at];
+        const Message message = rank.unacknowledged[event.at];
+        for (const Piece& piece : message.pieces) {
+          ASSERT_TRUE(may_read(rank, piece.address)) << "a retransmission would read memory that was given back";
+        }
         rank.unacknowledged.erase(rank.unacknowledged.begin() + static_cast<std::ptrdiff_t>(event.at));
-        rank.runner->on_sent(token);
+        if (message.token != kNoToken) rank.runner->on_sent(message.token);
         break;
       }
       case Kind::kWork:
@@ -240,6 +265,15 @@ class RandomNetwork {
     }
     rank.runner->flush_credit();
     retire(rank);
+  }
+
+  /// The library's memory, or a buffer of a call that is not over.
+  static bool may_read(const Rank& rank, const std::byte* address) {
+    const auto within = [&](const std::vector<std::byte>& memory) {
+      return address >= memory.data() && address < memory.data() + memory.size();
+    };
+    return within(rank.scratch) ||
+           std::ranges::any_of(rank.active, [&](const auto& call) { return within(call->input); });
   }
 
   void work(Rank& rank) {
@@ -268,6 +302,10 @@ class RandomNetwork {
     active->cut = split(call.algorithm, shape, options_.slot_payload);
     const auto program = [&](std::uint64_t count) {
       shape.count = count;
+      if (call.broadcast_root >= 0) {
+        return std::make_unique<Program>(
+            build_broadcast(shape, rank.index, static_cast<std::uint32_t>(call.broadcast_root)));
+      }
       return std::make_unique<Program>(call.algorithm == Algorithm::kOneShot
                                            ? build_one_shot(shape, rank.index, call.source)
                                            : build_two_shot(shape, rank.index));
