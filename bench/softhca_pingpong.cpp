@@ -3,7 +3,7 @@
 // sides send 128 KiB and wait for the other's). Ways alternate within each round, so that a disturbance meets all of
 // them.
 //
-//   softhca_pingpong [rounds]
+//   softhca_pingpong [rounds [way]]      way: tcp, udp-floor, roce or local; all without it
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -306,11 +306,12 @@ Sockets open_sockets() {
 }
 
 Ps median(std::vector<Ps>& times) {
+  if (times.empty()) return 0;
   std::ranges::sort(times);
   return times[times.size() / 2];
 }
 
-void run_side(Side side, const Sockets& sockets, int rounds) {
+void run_side(Side side, const Sockets& sockets, int rounds, std::string_view only) {
   std::shared_ptr<Hca> hca = Hca::open(list_devices().front());
   auto local = std::make_unique<HcaWay>(side, 0, hca, LinkChoice::kAuto);
   auto packets = std::make_unique<HcaWay>(side, 1, hca, LinkChoice::kPackets);
@@ -328,6 +329,7 @@ void run_side(Side side, const Sockets& sockets, int rounds) {
                            {"local", local.get(), {}, {}}}};
   for (int round = 0; round < rounds; ++round) {
     for (Row& row : rows) {
+      if (!only.empty() && only != row.name) continue;
       side.barrier();
       for (int i = 0; i < kIterations; ++i) {
         const Ps begin = monotonic_now();
@@ -352,11 +354,12 @@ void run_side(Side side, const Sockets& sockets, int rounds) {
   }
   side.barrier();
   if (side.rank == 0) {
-    const double tcp_small = static_cast<double>(median(rows[0].small));
-    const double tcp_large = static_cast<double>(median(rows[0].large));
+    const auto tcp_small = static_cast<double>(median(rows[0].small));
+    const auto tcp_large = static_cast<double>(median(rows[0].large));
     fmt::print("{:<10} {:>12} {:>8} {:>18} {:>8} {:>10}\n", "way", "64 B us", "x tcp", "2x128 KiB us", "x tcp",
                "p99 us");
     for (Row& row : rows) {
+      if (row.small.empty()) continue;
       const auto small = static_cast<double>(median(row.small));
       const auto large = static_cast<double>(median(row.large));
       const auto p99 = static_cast<double>(row.large[row.large.size() * 99 / 100]);
@@ -381,7 +384,7 @@ int main(int argc, char** argv) {
   auto* const board = new (shared) Board{};
   const pid_t child = fork();
   try {
-    run_side({.board = board, .rank = child == 0 ? 1 : 0}, sockets, rounds);
+    run_side({.board = board, .rank = child == 0 ? 1 : 0}, sockets, rounds, argc > 2 ? argv[2] : "");
   } catch (const std::exception& error) {
     fmt::print(stderr, "softhca_pingpong: {}\n", error.what());
     return 1;

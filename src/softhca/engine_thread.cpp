@@ -1,5 +1,6 @@
 #include "softhca/engine_thread.hpp"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/epoll.h>
@@ -20,7 +21,7 @@ namespace tensorwire::softhca {
 namespace {
 
 /// A pass of the application this recently: it polls at this moment.
-constexpr Ps kPollsNow = 10 * kMicrosecond;
+constexpr Ps kPollsNow = 20 * kMicrosecond;
 constexpr Ps kStandByPeriod = kMillisecond;
 /// The second look, when the first one met the application between two polls.
 constexpr Ps kSecondLook = 100 * kMicrosecond;
@@ -122,6 +123,7 @@ void EngineThread::after_inline_pass(bool left_over, bool polled) noexcept {
     last_inline_.store(monotonic_now(), std::memory_order_relaxed);
     inline_passes_.fetch_add(1, std::memory_order_relaxed);
   }
+  inline_inside_.fetch_sub(1, std::memory_order_relaxed);
   if (left_over || shard_->deadline() < asleep_until_.load()) kick();
 }
 
@@ -144,7 +146,6 @@ void EngineThread::serve() noexcept {
   const Shard::Result result = shard_->progress(Shard::Depth::kFull);
   if (result.worked || result.left) {
     last_work_ = monotonic_now();
-    useless_wakes_ = 0;
     if (result.left) return;
   }
   if (linger()) return;
@@ -198,16 +199,25 @@ void EngineThread::accept_all() noexcept {
   }
 }
 
+/// At this moment; within a pass, which may take as long as a message is big, or shortly after one.
+bool EngineThread::application_polls() const noexcept {
+  return inline_inside_.load(std::memory_order_relaxed) != 0 ||
+         monotonic_now() - last_inline_.load(std::memory_order_relaxed) <= kPollsNow;
+}
+
 void EngineThread::judge_wake(bool by_socket) noexcept {
-  if (serve_requested_.exchange(false)) {
-    useless_wakes_ = 0;
-    return;
-  }
-  if (!by_socket || monotonic_now() - last_inline_.load(std::memory_order_relaxed) > kPollsNow) return;
+  const bool polls = application_polls();
+  if (serve_requested_.exchange(false) || (by_socket && !polls)) useless_wakes_ = 0;
+  if (!by_socket || !polls) return;
   if (++useless_wakes_ < useless_needed_) return;
   useless_wakes_ = 0;
   watch_receive_socket(false);
   standing_by_.store(true);
+}
+
+bool EngineThread::data_waits() const noexcept {
+  pollfd socket{.fd = receive_fd_, .events = POLLIN, .revents = 0};
+  return ::poll(&socket, 1, 0) > 0;
 }
 
 void EngineThread::stand_by() noexcept {
@@ -220,15 +230,15 @@ void EngineThread::stand_by() noexcept {
     const Ps now = monotonic_now();
     if (shard_->deadline() <= now) shard_->progress(Shard::Depth::kFull);
     const std::uint64_t passes = inline_passes_.load(std::memory_order_relaxed);
-    left_alone = passes == seen;
+    left_alone = passes == seen && inline_inside_.load(std::memory_order_relaxed) == 0;
     if (left_alone) break;
     seen = passes;
-    period = now - last_inline_.load(std::memory_order_relaxed) > kPollsNow ? kSecondLook : kStandByPeriod;
+    period = application_polls() ? kStandByPeriod : kSecondLook;
   }
-  if (left_alone && monotonic_now() - began < kLongStandBy) {
-    useless_needed_ = std::min(useless_needed_ * 2, kManyUselessWakes);
-  } else {
+  if (monotonic_now() - began >= kLongStandBy) {
     useless_needed_ = kFewUselessWakes;
+  } else if (left_alone && data_waits()) {
+    useless_needed_ = std::min(useless_needed_ * 2, kManyUselessWakes);
   }
   standing_by_.store(false);
   watch_receive_socket(true);

@@ -39,8 +39,9 @@ class EngineThread final : public FdWatcher {
   void abandon() noexcept;
 
   // ---- any thread
-  /// The application made a pass: wake the thread if a timer now comes before it wakes by itself, or if work was left
-  /// over. `polled`: it also drained the links, as one does who polls.
+  /// Around a pass of the application. The second wakes the thread if a timer now comes before it wakes by itself, or
+  /// if work was left over. `polled`: the pass also drained the links, as one does who polls.
+  void before_inline_pass() noexcept { inline_inside_.fetch_add(1, std::memory_order_relaxed); }
   void after_inline_pass(bool left_over, bool polled) noexcept;
   /// The application is about to wait without polling.
   void serve_now() noexcept;
@@ -59,6 +60,8 @@ class EngineThread final : public FdWatcher {
   void accept_all() noexcept;
   void watch_receive_socket(bool on) noexcept;
   void judge_wake(bool by_socket) noexcept;
+  [[nodiscard]] bool application_polls() const noexcept;
+  [[nodiscard]] bool data_waits() const noexcept;
 
   UniqueFd epoll_;
   UniqueFd event_;
@@ -76,6 +79,7 @@ class EngineThread final : public FdWatcher {
 
   // Shared.
   alignas(64) std::atomic<Ps> last_inline_{-kSecond};
+  std::atomic<std::uint32_t> inline_inside_{0};  ///< threads of the application inside a pass
   std::atomic<std::uint64_t> inline_passes_{0};
   alignas(64) std::atomic<bool> stopping_{false};
   std::atomic<bool> standing_by_{false};

@@ -75,8 +75,9 @@ void HcaImpl::accept_peer(UniqueFd connection) noexcept {
 
 void HcaImpl::progress_inline(Shard::Depth depth) noexcept {
   if (dead_.load(std::memory_order_relaxed)) return;
+  thread_.before_inline_pass();
   const Shard::Result result = shard_.progress(depth);
-  if (result.passed) thread_.after_inline_pass(result.left, depth == Shard::Depth::kFull);
+  thread_.after_inline_pass(result.left, depth == Shard::Depth::kFull);
 }
 
 void HcaImpl::expect_blocking() noexcept {

@@ -43,7 +43,11 @@ bool wait_for_answer(const RingLayout& layout, const ChannelFds& fds, Ps bound) 
   return hung_up;
 }
 
+constexpr std::string_view kHungUp =
+    "the peer process closed the connection (it asked for packets, or speaks another version)";
+
 std::string why_no_connection(int error) {
+  if (error == EPIPE || error == ECONNRESET) return std::string(kHungUp);
   if (error == EACCES) return "the HCA at the peer's address belongs to another user";
   if (error == ETIMEDOUT) return "the peer process does not accept connections in time";
   return "connecting to the peer process failed: " + errno_text(error);
@@ -94,8 +98,7 @@ OutgoingChannel::Made OutgoingChannel::offer(std::uint32_t peer_ipv4, const wire
               true};
     default:
       return {nullptr,
-              hung_up ? "the peer process closed the connection (it asked for packets, or speaks another version)"
-                      : fmt::format("the peer process did not answer within {} ms", bound_ms),
+              hung_up ? std::string(kHungUp) : fmt::format("the peer process did not answer within {} ms", bound_ms),
               true};
   }
 }

@@ -40,12 +40,26 @@ void store_masked_udp(const Ipv4Flow& flow, std::size_t udp_bytes, std::byte* p)
   store_be16(p + 6, 0xffff);  // checksum
 }
 
+/// ISA-L's widest kernel leaves the upper halves of the vector registers dirty, and the first SSE instruction after it
+/// then costs about 100 ns (measured on Sapphire Rapids): as much as the CRC of a kilobyte.
+inline void clean_vector_registers() noexcept {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx") != 0) {
+    asm volatile("vzeroupper" ::
+                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
+                       "xmm12", "xmm13", "xmm14", "xmm15");
+  }
+#endif
+}
+
 }  // namespace
 
 std::uint32_t crc_update(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
   // ISA-L inverts the register on entry and on exit, and does not write through its non-const pointer.
   auto* data = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(bytes.data()));
-  return ~crc32_gzip_refl(~crc, data, bytes.size());
+  const std::uint32_t updated = ~crc32_gzip_refl(~crc, data, bytes.size());
+  clean_vector_registers();
+  return updated;
 }
 
 std::uint32_t icrc_begin(const Ipv4Flow& flow, std::size_t udp_payload_bytes, std::uint16_t ip_id) noexcept {
