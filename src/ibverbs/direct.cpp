@@ -6,11 +6,12 @@
 
 #include "ibverbs/export.hpp"
 #include "ibverbs/objects.hpp"
+#include "ibverbs/raw_enum.hpp"
 
 namespace tw = tensorwire::ibverbs;
 
 TENSORWIRE_VERB int twdv_set_link(ibv_qp* qp, twdv_link link) {
-  if (link != TWDV_LINK_AUTO && link != TWDV_LINK_PACKETS) return EINVAL;
+  if (tw::raw(link) > TWDV_LINK_PACKETS) return EINVAL;
   tw::QueuePair& pair = tw::of(qp);
   using tensorwire::softhca::LinkChoice;
   return pair.hca->set_link(pair.engine, link == TWDV_LINK_PACKETS ? LinkChoice::kPackets : LinkChoice::kAuto);

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "ibverbs/export.hpp"
+#include "ibverbs/raw_enum.hpp"
 
 namespace tensorwire::ibverbs {
 
@@ -70,8 +71,8 @@ constexpr const char* kNodeNames[] = {"unknown",           "InfiniBand channel a
 constexpr const char* kPortStateNames[] = {"no state change (NOP)", "down", "init", "armed", "active", "active defer"};
 
 template <std::size_t kCount>
-const char* name_of(const char* const (&names)[kCount], int value) noexcept {
-  return value >= 0 && static_cast<std::size_t>(value) < kCount ? names[value] : "unknown";
+const char* name_of(const char* const (&names)[kCount], unsigned value) noexcept {
+  return value < kCount ? names[value] : "unknown";
 }
 
 struct Rate {
@@ -96,18 +97,22 @@ constexpr Rate kRates[] = {
 
 namespace tw = tensorwire::ibverbs;
 
-TENSORWIRE_VERB const char* ibv_wc_status_str(ibv_wc_status status) { return tw::name_of(tw::kStatusNames, status); }
-TENSORWIRE_VERB const char* ibv_event_type_str(ibv_event_type event) { return tw::name_of(tw::kEventNames, event); }
+TENSORWIRE_VERB const char* ibv_wc_status_str(ibv_wc_status status) {
+  return tw::name_of(tw::kStatusNames, tw::raw(status));
+}
+TENSORWIRE_VERB const char* ibv_event_type_str(ibv_event_type event) {
+  return tw::name_of(tw::kEventNames, tw::raw(event));
+}
 TENSORWIRE_VERB const char* ibv_node_type_str(ibv_node_type node_type) {
-  return tw::name_of(tw::kNodeNames, node_type);
+  return tw::name_of(tw::kNodeNames, tw::raw(node_type));
 }
 TENSORWIRE_VERB const char* ibv_port_state_str(ibv_port_state port_state) {
-  return tw::name_of(tw::kPortStateNames, port_state);
+  return tw::name_of(tw::kPortStateNames, tw::raw(port_state));
 }
 
 TENSORWIRE_VERB int ibv_rate_to_mult(ibv_rate rate) {
   for (const tw::Rate& row : tw::kRates) {
-    if (row.rate == rate) return row.multiple_of_2500;
+    if (row.rate == tw::raw(rate)) return row.multiple_of_2500;
   }
   return -1;
 }
@@ -121,7 +126,7 @@ TENSORWIRE_VERB ibv_rate mult_to_ibv_rate(int mult) {
 
 TENSORWIRE_VERB int ibv_rate_to_mbps(ibv_rate rate) {
   for (const tw::Rate& row : tw::kRates) {
-    if (row.rate == rate) return row.mbps;
+    if (row.rate == tw::raw(rate)) return row.mbps;
   }
   return -1;
 }

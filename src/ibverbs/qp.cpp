@@ -6,6 +6,7 @@
 #include "ibverbs/export.hpp"
 #include "ibverbs/objects.hpp"
 #include "ibverbs/operations.hpp"
+#include "ibverbs/raw_enum.hpp"
 
 namespace tensorwire::ibverbs {
 
@@ -19,7 +20,7 @@ static_assert(IBV_MTU_4096 == static_cast<int>(transport::MtuCode::k4096));
 
 /// 0, or why the HCA cannot make such a queue pair.
 int check(const ibv_qp_init_attr_ex& wanted, const softhca::DeviceLimits& limits, const ibv_context* context) noexcept {
-  if (wanted.qp_type != IBV_QPT_RC) return not_supported("queue pairs other than RC");
+  if (raw(wanted.qp_type) != IBV_QPT_RC) return not_supported("queue pairs other than RC");
   if (wanted.srq != nullptr) return not_supported("shared receive queues");
   if (wanted.pd == nullptr || wanted.send_cq == nullptr || wanted.recv_cq == nullptr) return EINVAL;
   if (wanted.pd->context != context || wanted.send_cq->context != context || wanted.recv_cq->context != context) {
@@ -88,11 +89,11 @@ transport::AddressVector translate(const ibv_ah_attr& from) noexcept {
 
 transport::QpAttr translate(const ibv_qp_attr& from) noexcept {
   transport::QpAttr to;
-  to.state = static_cast<transport::QpState>(from.qp_state);
-  to.cur_state = static_cast<transport::QpState>(from.cur_qp_state);
+  to.state = static_cast<transport::QpState>(raw(from.qp_state));
+  to.cur_state = static_cast<transport::QpState>(raw(from.cur_qp_state));
   to.has_grh = from.ah_attr.is_global != 0;
   to.av = translate(from.ah_attr);
-  to.path_mtu = static_cast<transport::MtuCode>(from.path_mtu);
+  to.path_mtu = static_cast<transport::MtuCode>(raw(from.path_mtu));
   to.qkey = from.qkey;
   to.rq_psn = from.rq_psn;
   to.sq_psn = from.sq_psn;
@@ -139,14 +140,12 @@ ibv_qp_attr translate(const transport::QpAttr& from, const QueuePair& qp) noexce
   return to;
 }
 
-/// Enumerators outside of what the transport's enums can hold; everything else is judged there.
+/// Numbers that the transport's enums have no enumerator for; everything else is judged there.
 bool representable(const ibv_qp_attr& attributes, std::uint32_t mask) noexcept {
-  if ((mask & IBV_QP_STATE) != 0 && attributes.qp_state > IBV_QPS_ERR) return false;
-  if ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state > IBV_QPS_ERR) return false;
-  if ((mask & IBV_QP_PATH_MTU) != 0 && (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096)) {
-    return false;
-  }
-  return true;
+  if ((mask & IBV_QP_STATE) != 0 && raw(attributes.qp_state) > IBV_QPS_ERR) return false;
+  if ((mask & IBV_QP_CUR_STATE) != 0 && raw(attributes.cur_qp_state) > IBV_QPS_ERR) return false;
+  const unsigned mtu = raw(attributes.path_mtu);
+  return (mask & IBV_QP_PATH_MTU) == 0 || (mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096);
 }
 
 }  // namespace

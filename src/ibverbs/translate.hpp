@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <span>
 
+#include "ibverbs/raw_enum.hpp"
 #include "transport/types.hpp"
 
 namespace tensorwire::ibverbs {
@@ -41,10 +42,11 @@ using SgeArray = std::array<transport::Sge, transport::kMaxSge + 1>;
   return {to.data(), pieces};
 }
 
-/// `sges` keeps the pieces that the result names. An opcode that the transport has no word for keeps its number.
+/// `sges` keeps the pieces that the result names. An opcode that the transport has no word for keeps its
+/// number, or becomes 255.
 [[nodiscard]] inline transport::SendWr translate(const ibv_send_wr& from, SgeArray& sges) noexcept {
   return {.wr_id = from.wr_id,
-          .opcode = static_cast<transport::WrOpcode>(from.opcode),
+          .opcode = static_cast<transport::WrOpcode>(std::min(raw(from.opcode), 255U)),
           .signaled = (from.send_flags & IBV_SEND_SIGNALED) != 0,
           .solicited = (from.send_flags & IBV_SEND_SOLICITED) != 0,
           .fence = (from.send_flags & IBV_SEND_FENCE) != 0,
