@@ -36,6 +36,15 @@ DeviceAndPort parse_device(const std::string& text) {
   return {text.substr(0, colon), static_cast<std::uint8_t>(port)};
 }
 
+DeviceWish with_environment(DeviceWish wish) {
+  if (wish.device.empty()) wish.device = env::get("TENSORWIRE_DEVICE").value_or("");
+  if (!wish.gid_index) {
+    const auto index = env::get_int("TENSORWIRE_GID_INDEX", -1, 0, UINT8_MAX);
+    if (index >= 0) wish.gid_index = static_cast<int>(index);
+  }
+  return wish;
+}
+
 struct ContextCloser {
   const Library* library;
   void operator()(ibv_context* context) const noexcept { library->call().close_device(context); }
@@ -53,7 +62,9 @@ OpenedContext open_named(const Library& library, const std::string& name) {
   }
   errno = 0;
   OpenedContext context{library.call().open_device(device), ContextCloser{&library}};
-  if (context == nullptr) throw system_error(what, errno, "The lines above say more with TENSORWIRE_LOG=info");
+  if (context == nullptr)
+    throw system_error(what, errno,
+                       library.is_soft() ? "The warning above says what it lacks" : "Look at dmesg and ibv_devinfo -v");
   return context;
 }
 
@@ -80,8 +91,7 @@ std::string default_device(const Library& library, const std::optional<Route>& r
               "Name one with --device softN"};
 }
 
-std::shared_ptr<const Library> library_for(const DeviceWish& wish, std::string& device, std::string& reason) {
-  const DeviceAndPort asked = parse_device(wish.device);
+std::shared_ptr<const Library> library_for(const DeviceAndPort& asked, std::string& device, std::string& reason) {
   // Whoever asks for the user-space HCA by name gets it without a look at the NICs, which may be what is broken.
   if (is_soft_name(asked.device)) {
     device = choose_device({}, asked.device).device;
@@ -104,19 +114,11 @@ std::shared_ptr<const Library> library_for(const DeviceWish& wish, std::string& 
 
 }  // namespace
 
-DeviceWish wish_of_environment() {
-  DeviceWish wish;
-  wish.device = env::get("TENSORWIRE_DEVICE").value_or("");
-  const auto index = env::get_int("TENSORWIRE_GID_INDEX", -1, 0, UINT8_MAX);
-  if (index >= 0) wish.gid_index = static_cast<int>(index);
-  return wish;
-}
-
 std::shared_ptr<Context> Context::open(const DeviceWish& wish) {
-  DeviceWish chosen = wish;
+  DeviceWish chosen = with_environment(wish);
   std::string reason;
-  const std::optional<std::uint8_t> port = parse_device(wish.device).port;
-  std::shared_ptr<const Library> library = library_for(wish, chosen.device, reason);
+  const std::optional<std::uint8_t> port = parse_device(chosen.device).port;
+  std::shared_ptr<const Library> library = library_for(parse_device(chosen.device), chosen.device, reason);
   if (port && !chosen.device.empty()) chosen.device += fmt::format(":{}", *port);
   return open_on(std::move(library), chosen, std::move(reason));
 }

@@ -23,16 +23,14 @@ struct DeviceWish {
   std::optional<Gid> route_to;   ///< a peer's address: prefer the GID whose interface routes to it
 };
 
-/// TENSORWIRE_DEVICE and TENSORWIRE_GID_INDEX; what is not set stays automatic. @throws Error on a bad index.
-[[nodiscard]] DeviceWish wish_of_environment();
-
 class Context {
  public:
-  /// Chooses library, device, port and GID by the rules of device_choice.hpp and gid.hpp, and opens it.
+  /// Chooses library, device, port and GID by the rules of device_choice.hpp and gid.hpp, and opens it. What the wish
+  /// leaves open is taken from TENSORWIRE_DEVICE and TENSORWIRE_GID_INDEX.
   /// @throws Error with one line that says why and what to do.
   [[nodiscard]] static std::shared_ptr<Context> open(const DeviceWish& wish);
 
-  /// As open(), on a library that the caller chose.
+  /// As open(), on a library that the caller chose, and without a look at the environment.
   [[nodiscard]] static std::shared_ptr<Context> open_on(std::shared_ptr<const Library> library, const DeviceWish& wish,
                                                         std::string reason);
 
