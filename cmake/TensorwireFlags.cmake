@@ -23,6 +23,10 @@ endif()
 add_library(tw_flags INTERFACE)
 target_compile_options(tw_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror -fno-omit-frame-pointer)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC bug 105651: at -O3, adding std::string to a literal is called an overlapping copy.
+  target_compile_options(tw_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+endif()
 target_include_directories(tw_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_compile_definitions(tw_flags INTERFACE FMT_HEADER_ONLY=1 $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:_GNU_SOURCE>)
 if(TENSORWIRE_STATIC_RUNTIME)
