@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/time.hpp"
@@ -42,7 +44,6 @@ struct CommOptions {
   WaitPolicy wait = WaitPolicy::kAuto;
   Ps operation_timeout = 60 * kSecond;    ///< wall-clock bound of one operation; 0: never
   Ps straggler_warning = 1 * kSecond;     ///< a warning that names who is waited for; 0: never
-  Ps setup_timeout = 60 * kSecond;        ///< informative: the Group's own bound rules its calls
   std::uint16_t communicator_number = 0;  ///< part of every signature; distinct for communicators of one group
 
   LinkFactory link_factory;  ///< empty: RDMA through libibverbs
@@ -108,6 +109,9 @@ class Communicator {
   /// The error of the last call that returned false, or null.
   [[nodiscard]] const CommError* error() const noexcept;
   [[nodiscard]] CommStats stats() const;
+  /// A counter of the device that the communicator runs over ("tx_packets", "retransmitted_packets",
+  /// "out_of_sequence"); nothing where it has none of that name. The device counts for all its users.
+  [[nodiscard]] std::optional<std::uint64_t> packet_counter(std::string_view name) const;
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
   /// The algorithm that an all-reduce of this size takes.

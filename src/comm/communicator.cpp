@@ -1,0 +1,262 @@
+// The operations of a communicator.
+#include "comm/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/communicator_state.hpp"
+
+namespace tensorwire::comm {
+
+namespace {
+
+/// A look at the clock and the group costs some 30 ns: once in so many polls that found nothing.
+constexpr std::uint32_t kIdlePollsPerWatch = 16;
+/// When the link fails, the group often knows the real cause a moment later: a rank that died.
+constexpr Ps kCauseGrace = 300 * kMillisecond;
+
+std::string seconds_text(Ps duration) { return fmt::format("{:.3g} s", static_cast<double>(duration) / kSecond); }
+
+bool known(collective::DType dtype) noexcept {
+  return dtype == collective::DType::kFloat32 || dtype == collective::DType::kFloat16 ||
+         dtype == collective::DType::kBfloat16;
+}
+
+}  // namespace
+
+bool Communicator::State::write(const WriteRequest& request) noexcept {
+  if (!options_.fault_hook) return link_->post_write(request);
+  WriteRequest changed = request;
+  options_.fault_hook(changed);
+  return link_->post_write(changed);
+}
+
+bool Communicator::State::all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype,
+                                     collective::Op op) noexcept try {
+  if (broken_) return false;
+  if (const auto problem = argument_problem(in, out, count, dtype, op)) return refuse(*problem);
+  if (runner_->idle()) programs_->trim();
+
+  Operation operation;
+  operation.programs = &programs_->get({config_.ranks, count, dtype, op}, *runner_);
+  operation.input = static_cast<const std::byte*>(in);
+  operation.output = static_cast<std::byte*>(out);
+  const std::size_t bytes = count * element_bytes(dtype);
+  if (operation.programs->reads_input) operation.input_key = link_->key_of(in, bytes);
+  operation.last_segment = runner_->begun() + operation.programs->cut.segments;
+  if (!run(operation)) return false;
+  ++operation_sequence_;
+  bytes_reduced_ += bytes;
+  return true;
+} catch (const std::exception& error) {
+  return fail(CommErrorKind::kInternal, -1, error.what());
+}
+
+std::optional<std::string> Communicator::State::argument_problem(const void* in, const void* out, std::size_t count,
+                                                                 collective::DType dtype, collective::Op op) const {
+  if (!known(dtype)) return "the element type is unknown";
+  if (op != collective::Op::kSum) return "the operator is unknown";
+  if (count == 0) return std::nullopt;
+  if (in == nullptr || out == nullptr) return "a buffer is null";
+  const auto in_at = reinterpret_cast<std::uintptr_t>(in);
+  const auto out_at = reinterpret_cast<std::uintptr_t>(out);
+  const std::size_t bytes = count * element_bytes(dtype);
+  if (count > SIZE_MAX / 8 || in_at + bytes < in_at || out_at + bytes < out_at) return "the count is too large";
+  const bool overlap = in_at < out_at + bytes && out_at < in_at + bytes;
+  if (overlap && in_at != out_at) return "input and output overlap in part; they may be equal or disjoint";
+  return std::nullopt;
+}
+
+bool Communicator::State::run(Operation& operation) noexcept {
+  Waiter waiter{options_.wait, *link_};
+  std::uint32_t idle_polls = 0;
+  for (;;) {
+    begin_segments(operation);
+    runner_->flush_credit();
+    if (runner_->error()) return fail_by_runner();
+    if (runner_->completed() >= operation.last_segment) break;
+
+    const int count = link_->poll(events_);
+    if (count < 0) return fail_by_link();
+    if (count > 0) {
+      take_events(count);
+      waiter.reset();
+      continue;
+    }
+    const bool every_time = options_.wait == WaitPolicy::kBlock;
+    if ((every_time || idle_polls % kIdlePollsPerWatch == 0) && !watch(operation)) return false;
+    ++idle_polls;
+    waiter.pause();
+  }
+  account_wait(operation);
+  return true;
+}
+
+void Communicator::State::begin_segments(Operation& operation) noexcept {
+  const CachedPrograms& programs = *operation.programs;
+  const collective::Segmentation& cut = programs.cut;
+  while (operation.segments_begun < cut.segments && runner_->can_begin()) {
+    const std::uint64_t offset = operation.segments_begun * cut.segment_count * element_bytes(programs.shape.dtype);
+    collective::Segment segment;
+    segment.program = ++operation.segments_begun == cut.segments ? &programs.last : &programs.full;
+    segment.input = operation.input + offset;
+    segment.output = operation.output + offset;
+    segment.input_key = operation.input_key;
+    segment.operation_sequence = operation_sequence_;
+    segment.operation_count = programs.shape.count;
+    runner_->begin(segment);
+  }
+}
+
+bool Communicator::State::take_events(int count) noexcept {
+  for (int i = 0; i < count; ++i) {
+    const LinkEvent& event = events_[static_cast<std::size_t>(i)];
+    if (event.kind == LinkEventKind::kArrival) {
+      last_arrival_peer_ = event.peer;
+      runner_->on_arrival(event.peer, event.immediate);
+    } else {
+      runner_->on_sent(event.token);
+    }
+  }
+  return !runner_->error();
+}
+
+bool Communicator::State::watch(Operation& operation) noexcept {
+  if (abort_requested_.load(std::memory_order_acquire)) {
+    const std::scoped_lock lock{abort_mutex_};
+    return fail(CommErrorKind::kAborted, -1, "aborted: " + abort_reason_);
+  }
+  if (group_->failed()) return fail_by_group();
+  const Ps now = monotonic_now();
+  if (operation.idle_since == 0) {
+    operation.idle_since = now;
+    if (options_.operation_timeout > 0) operation.deadline = now + options_.operation_timeout;
+    if (options_.straggler_warning > 0) operation.warn_at = now + options_.straggler_warning;
+    return true;
+  }
+  if (now >= operation.warn_at) {
+    operation.warn_at = kNever;
+    log_warn(fmt::format("rank {}: all-reduce {} has waited {}; {}", config_.rank, operation_sequence_,
+                         seconds_text(now - operation.idle_since), waiting_text()));
+  }
+  if (now < operation.deadline) return true;
+  const auto waiting = runner_->waiting_for();
+  const bool for_peer = waiting.peer < config_.ranks;
+  return fail(CommErrorKind::kTimeout, for_peer ? static_cast<int>(waiting.peer) : -1,
+              fmt::format("not over within {}; {}", seconds_text(options_.operation_timeout), waiting_text()));
+}
+
+std::string Communicator::State::waiting_text() const {
+  const auto waiting = runner_->waiting_for();
+  if (waiting.peer >= config_.ranks) return "waiting for nobody";
+  return fmt::format("waiting for {} {}", group_->name(static_cast<int>(waiting.peer)), waiting.what);
+}
+
+void Communicator::State::account_wait(const Operation& operation) noexcept {
+  if (operation.idle_since != 0) waited_for_[last_arrival_peer_] += monotonic_now() - operation.idle_since;
+}
+
+bool Communicator::State::refuse(const std::string& why) noexcept {
+  error_ = CommError{CommErrorKind::kArgument, -1, fmt::format("all-reduce on rank {}: {}", config_.rank, why)};
+  return false;
+}
+
+bool Communicator::State::fail(CommErrorKind kind, int peer, const std::string& why) noexcept {
+  if (broken_) return false;
+  broken_ = true;
+  error_ = CommError{kind, peer, fmt::format("all-reduce {} on rank {}: {}", operation_sequence_, config_.rank, why)};
+  // The others learn at once what they could only find out by waiting. A rank that died they see themselves; and where
+  // ranks disagree, each names the culprit better than we could.
+  if (kind != CommErrorKind::kPeerFailed && kind != CommErrorKind::kDisagreement) group_->abort(error_->line);
+  return false;
+}
+
+bool Communicator::State::fail_by_group() noexcept {
+  const auto failed = group_->failed_rank();
+  if (!failed) return fail(CommErrorKind::kPeerFailed, -1, "a rank failed");
+  return fail(CommErrorKind::kPeerFailed, failed->rank,
+              fmt::format("rank {} on {} failed: {}", failed->rank, failed->host, failed->reason));
+}
+
+bool Communicator::State::fail_by_link() noexcept {
+  for (const Ps until = monotonic_now() + kCauseGrace; monotonic_now() < until && !group_->failed();) {
+    const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  if (group_->failed()) return fail_by_group();
+  const LinkFailure* failure = link_->failure();
+  if (failure == nullptr) return fail(CommErrorKind::kTransport, -1, "the link failed without a reason");
+  return fail(CommErrorKind::kTransport, static_cast<int>(failure->peer), failure->line);
+}
+
+bool Communicator::State::fail_by_runner() noexcept {
+  const collective::RunnerError& error = runner_->error();
+  if (error.failure == collective::Failure::kTransport) return fail_by_link();
+  const bool disagrees = error.failure == collective::Failure::kSignature;
+  std::string why = to_string(error) + " (" + group_->host(static_cast<int>(error.peer)) + ")";
+  if (disagrees) why += ". All ranks must make the same calls in the same order";
+  return fail(disagrees ? CommErrorKind::kDisagreement : CommErrorKind::kInternal, static_cast<int>(error.peer), why);
+}
+
+bool Communicator::State::register_buffer(const void* address, std::size_t bytes) noexcept try {
+  if (broken_) return false;
+  static_cast<void>(link_->key_of(address, bytes));
+  return true;
+} catch (const std::exception& error) {
+  return refuse(error.what());
+}
+
+void Communicator::State::abort(const std::string& reason) noexcept {
+  {
+    const std::scoped_lock lock{abort_mutex_};
+    if (abort_requested_.load(std::memory_order_relaxed)) return;
+    abort_reason_ = reason;
+  }
+  abort_requested_.store(true, std::memory_order_release);
+  group_->abort(reason);
+}
+
+CommStats Communicator::State::stats() const {
+  CommStats stats;
+  stats.operations = operation_sequence_;
+  stats.bytes = bytes_reduced_;
+  stats.runner = runner_->counters();
+  for (std::uint32_t peer = 0; peer < config_.ranks; ++peer) {
+    if (peer == config_.rank) continue;
+    stats.peers.push_back({static_cast<int>(peer), link_->describe(peer), link_->stats(peer), waited_for_[peer]});
+  }
+  return stats;
+}
+
+// The public face.
+Communicator::Communicator(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Communicator::~Communicator() = default;
+
+bool Communicator::all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype,
+                              collective::Op op) noexcept {
+  return state_->all_reduce(in, out, count, dtype, op);
+}
+bool Communicator::register_buffer(const void* address, std::size_t bytes) noexcept {
+  return state_->register_buffer(address, bytes);
+}
+void Communicator::deregister_buffer(const void* address, std::size_t bytes) noexcept {
+  state_->link().forget(address, bytes);
+}
+void Communicator::abort(const std::string& reason) noexcept { state_->abort(reason); }
+const CommError* Communicator::error() const noexcept { return state_->error(); }
+CommStats Communicator::stats() const { return state_->stats(); }
+std::optional<std::uint64_t> Communicator::packet_counter(std::string_view name) const {
+  return state_->link().counter(name);
+}
+int Communicator::rank() const noexcept { return static_cast<int>(state_->config().rank); }
+int Communicator::size() const noexcept { return static_cast<int>(state_->config().ranks); }
+collective::Algorithm Communicator::algorithm_for(std::size_t count, collective::DType dtype) const noexcept {
+  return collective::choose({state_->config().ranks, count, dtype, collective::Op::kSum}, state_->options().thresholds);
+}
+std::string Communicator::describe() const { return state_->describe(); }
+
+}  // namespace tensorwire::comm

@@ -1,0 +1,145 @@
+// How a communicator comes up and goes away.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "comm/communicator_state.hpp"
+#include "comm/verbs_link.hpp"
+
+namespace tensorwire::comm {
+
+namespace {
+
+/// Messages that a sequence number may carry in any plan that is built here: two-shot has two.
+constexpr std::uint32_t kMessagesPerSequence = 2;
+/// Writes that may wait for their acknowledgement. The protocol has no more than receive_depth under way that the peer
+/// has not seen, but credit may overtake acknowledgements.
+constexpr std::uint32_t kLeastSendDepth = 128;
+/// How long the end of a communicator waits for the peers to have got everything.
+constexpr Ps kFarewellBound = 5 * kSecond;
+
+/// An option that must be the same on all ranks, as it goes through the exchange.
+struct SharedOption {
+  const char* name;
+  std::uint64_t value;
+};
+
+std::vector<SharedOption> shared_options(const CommOptions& options) {
+  return {
+      {"protocol version", 1},
+      {"depth", options.depth},
+      {"slot size", options.slot_payload_bytes},
+      {"one-shot threshold", options.thresholds.one_shot_bytes},
+      {"one-shot threshold of two ranks", options.thresholds.one_shot_bytes_pair},
+      {"communicator number", options.communicator_number},
+  };
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::create(bootstrap::Group& group, const CommOptions& options) {
+  return std::unique_ptr<Communicator>{new Communicator{std::make_unique<State>(group, options)}};
+}
+
+Communicator::State::State(bootstrap::Group& group, const CommOptions& options) : group_(&group), options_(options) {
+  if (options.depth < 2 || options.depth > 64 || options.slot_payload_bytes < 2 * collective::kChunkAlignment ||
+      options.slot_payload_bytes % collective::kChunkAlignment != 0 || options.queue_pairs_per_peer == 0) {
+    throw Error{
+        "create a communicator",
+        fmt::format("depth {}, slots of {} bytes, {} queue pairs per peer", options.depth, options.slot_payload_bytes,
+                    options.queue_pairs_per_peer),
+        "The depth is 2 to 64, slots are a multiple of 64 bytes from 128 on, a peer has at least one queue pair"};
+  }
+  config_.rank = static_cast<std::uint32_t>(group.rank());
+  config_.ranks = static_cast<std::uint32_t>(group.world_size());
+  config_.depth = options.depth;
+  config_.send_slots = options.depth;
+  config_.slot_bytes = options.slot_payload_bytes + collective::kSlotHeaderBytes;
+  config_.communicator = options.communicator_number;
+  agree_on_options();
+  if (options_.wait == WaitPolicy::kAuto) options_.wait = choose_wait_policy(usable_cores(), count_local_ranks());
+
+  scratch_.emplace(config_.scratch_bytes());
+  link_ = make_link();
+  runner_.emplace(config_, scratch_->bytes().data(), link_->scratch_key(), *this);
+  programs_.emplace(config_.rank, options.slot_payload_bytes, options.thresholds);
+  waited_for_.assign(config_.ranks, 0);
+  log_info(describe());
+}
+
+Communicator::State::~State() {
+  // What we wrote last may still be on its way: the queue pairs must live until every peer has it. A peer that is at
+  // this point too has got all it waited for.
+  if (broken_ || group_->failed() || config_.ranks == 1) return;
+  try {
+    group_->barrier(kFarewellBound);
+  } catch (const Error& error) {
+    log_debug(fmt::format("the end of the communicator was not awaited: {}", error.what()));
+  }
+}
+
+void Communicator::State::agree_on_options() const {
+  const std::vector<SharedOption> mine = shared_options(options_);
+  std::vector<std::byte> bytes(mine.size() * sizeof(std::uint64_t));
+  for (std::size_t i = 0; i < mine.size(); ++i) store_be64(bytes.data() + i * sizeof(std::uint64_t), mine[i].value);
+  const auto all = group_->all_gather(bytes);
+  for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
+    const std::string what = fmt::format("create a communicator with {}", group_->name(static_cast<int>(rank)));
+    if (all[rank].size() != bytes.size()) throw Error{what, "it runs another version", "Run one version on all ranks"};
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const std::uint64_t theirs = load_be64(all[rank].data() + i * sizeof(std::uint64_t));
+      if (theirs == mine[i].value) continue;
+      throw Error{what, fmt::format("its {} is {}, here it is {}", mine[i].name, theirs, mine[i].value),
+                  "Give all ranks the same options"};
+    }
+  }
+}
+
+std::unique_ptr<Link> Communicator::State::make_link() {
+  LinkSetup setup;
+  setup.rank = config_.rank;
+  setup.ranks = config_.ranks;
+  setup.scratch = scratch_->bytes();
+  setup.receive_depth = config_.receive_depth(kMessagesPerSequence);
+  setup.send_depth = std::max(kLeastSendDepth, 4 * setup.receive_depth);
+  setup.may_block = options_.wait == WaitPolicy::kBlock;
+  if (options_.link_factory) return options_.link_factory(*group_, setup);
+
+  VerbsLinkOptions verbs_options;
+  verbs_options.device.device = options_.device;
+  if (options_.gid_index >= 0) verbs_options.device.gid_index = options_.gid_index;
+  if (options_.path == PathChoice::kPackets) verbs_options.path = verbs::SameHostLink::kPackets;
+  verbs_options.queue_pairs_per_peer = options_.queue_pairs_per_peer;
+  verbs_options.dscp = options_.dscp;
+  return std::make_unique<VerbsLink>(*group_, setup, verbs_options);
+}
+
+unsigned Communicator::State::count_local_ranks() const {
+  unsigned count = 0;
+  const std::string& here = group_->host(group_->rank());
+  for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
+    if (group_->host(static_cast<int>(rank)) == here) ++count;
+  }
+  return count;
+}
+
+std::string Communicator::State::describe() const {
+  std::string text = fmt::format("rank {} of {}", config_.rank, config_.ranks);
+  if (const std::string device = link_->describe_device(); !device.empty()) text += "; " + device;
+  std::vector<std::string> paths;
+  for (std::uint32_t peer = 0; peer < config_.ranks; ++peer) {
+    if (peer == config_.rank) continue;
+    const std::string path = link_->describe(peer);
+    if (std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
+  }
+  for (const std::string& path : paths) text += "; " + path;
+  return text + fmt::format("; wait policy {}; {} of scratch memory", name_of(options_.wait),
+                            format_bytes(config_.scratch_bytes()));
+}
+
+}  // namespace tensorwire::comm

@@ -1,0 +1,93 @@
+// What a communicator is made of. Internal to communicator*.cpp: set-up is in communicator_setup.cpp, operations are in
+// communicator.cpp.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <optional>
+
+#include "bootstrap/group.hpp"
+#include "comm/communicator.hpp"
+#include "comm/program_cache.hpp"
+#include "comm/scratch_memory.hpp"
+
+namespace tensorwire::comm {
+
+class Communicator::State final : public collective::HostActions {
+ public:
+  /// Collective over the group. @throws Error.
+  State(bootstrap::Group& group, const CommOptions& options);
+  ~State();
+
+  // The runner's way out.
+  bool write(const WriteRequest& request) noexcept override;
+
+  bool all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype, collective::Op op) noexcept;
+  bool register_buffer(const void* address, std::size_t bytes) noexcept;
+  void abort(const std::string& reason) noexcept;
+  [[nodiscard]] CommStats stats() const;
+  [[nodiscard]] std::string describe() const;
+
+  [[nodiscard]] const CommError* error() const noexcept { return error_ ? &*error_ : nullptr; }
+  [[nodiscard]] bootstrap::Group& group() const noexcept { return *group_; }
+  [[nodiscard]] Link& link() const noexcept { return *link_; }
+  [[nodiscard]] const collective::RunnerConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const CommOptions& options() const noexcept { return options_; }
+
+ private:
+  /// One all-reduce under way.
+  struct Operation {
+    const CachedPrograms* programs = nullptr;
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    std::uint32_t input_key = 0;
+    std::uint64_t segments_begun = 0;
+    std::uint64_t last_segment = 0;  ///< the runner's count when all are complete
+    Ps idle_since = 0;               ///< when the wait began; 0: not waiting
+    Ps deadline = kNever;
+    Ps warn_at = kNever;
+  };
+
+  // communicator_setup.cpp
+  void agree_on_options() const;
+  [[nodiscard]] std::unique_ptr<Link> make_link();
+  [[nodiscard]] unsigned count_local_ranks() const;
+
+  // communicator.cpp
+  [[nodiscard]] std::optional<std::string> argument_problem(const void* in, const void* out, std::size_t count,
+                                                            collective::DType dtype, collective::Op op) const;
+  bool run(Operation& operation) noexcept;
+  void begin_segments(Operation& operation) noexcept;
+  bool take_events(int count) noexcept;
+  /// Looks at what polls do not show: abort, dead ranks, the clock. False: failed.
+  bool watch(Operation& operation) noexcept;
+  void account_wait(const Operation& operation) noexcept;
+  [[nodiscard]] std::string waiting_text() const;
+
+  bool refuse(const std::string& why) noexcept;
+  bool fail(CommErrorKind kind, int peer, const std::string& why) noexcept;
+  bool fail_by_group() noexcept;
+  bool fail_by_link() noexcept;
+  bool fail_by_runner() noexcept;
+
+  bootstrap::Group* group_;
+  CommOptions options_;
+  collective::RunnerConfig config_;
+  std::optional<ScratchMemory> scratch_;
+  std::unique_ptr<Link> link_;
+  std::optional<collective::Runner> runner_;
+  std::optional<ProgramCache> programs_;
+  std::array<LinkEvent, 32> events_;
+  std::uint32_t operation_sequence_ = 0;
+  std::uint64_t bytes_reduced_ = 0;
+  std::uint32_t last_arrival_peer_ = 0;
+  std::vector<Ps> waited_for_;  ///< by peer
+  std::optional<CommError> error_;
+  bool broken_ = false;  ///< the error is sticky
+  std::atomic<bool> abort_requested_{false};
+  std::mutex abort_mutex_;
+  std::string abort_reason_;
+};
+
+}  // namespace tensorwire::comm

@@ -1,0 +1,179 @@
+// The data path of a VerbsLink: posting and completions.
+#include "comm/verbs_link.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "verbs/rdma_write.hpp"
+
+namespace tensorwire::comm {
+
+namespace {
+
+// Work-request ids. Receives carry their lane. Sends carry the runner's token, or this mark where nobody waits for
+// them: a completion was asked for only to free the send queue.
+constexpr std::uint64_t kReclaim = std::uint64_t{1} << 63;
+
+}  // namespace
+
+std::uint32_t VerbsLink::key_of(const void* address, std::size_t bytes) { return user_memory_.key_of(address, bytes); }
+
+void VerbsLink::forget(const void* address, std::size_t bytes) noexcept { user_memory_.forget(address, bytes); }
+
+bool VerbsLink::post_write(const WriteRequest& request) noexcept {
+  if (failure_) return false;
+  Peer& peer = peers_[request.peer];
+  const std::uint32_t sequence_and_message = collective::Immediate::unpack(request.immediate).sequence +
+                                             collective::Immediate::unpack(request.immediate).message;
+  const std::uint32_t index = peer.first_lane + sequence_and_message % lanes_per_peer_;
+  Lane& lane = lanes_[index];
+
+  const bool told = request.token != collective::kNoToken;
+  const bool signaled = told || ++lane.unsignaled >= setup_.send_depth / 4;
+  if (signaled) lane.unsignaled = 0;
+  if (const int error = post(lane, request, told ? request.token : kReclaim, signaled); error != 0) {
+    fail(index, verbs::explain_post(error, "an RDMA WRITE WITH IMMEDIATE", ends_of(lane)));
+    return false;
+  }
+  ++peer.stats.messages_sent;
+  for (const Piece& piece : request.pieces) peer.stats.bytes_sent += piece.bytes;
+  return true;
+}
+
+int VerbsLink::post(Lane& lane, const WriteRequest& request, std::uint64_t wr_id, bool signaled) noexcept {
+  const Peer& peer = peers_[request.peer];
+  if (request.pieces.size() < 2) {
+    verbs::WriteRequest write;
+    write.wr_id = wr_id;
+    if (!request.pieces.empty()) {
+      write.local_address = reinterpret_cast<std::uint64_t>(request.pieces[0].address);
+      write.local_key = request.pieces[0].key;
+      write.length = static_cast<std::uint32_t>(request.pieces[0].bytes);
+    }
+    write.remote_address = peer.scratch_address + request.remote_offset;
+    write.remote_key = peer.scratch_rkey;
+    write.immediate = request.immediate;
+    write.signaled = signaled;
+    return verbs::post_gpudirect_rdma_write(*lane.qp, write);
+  }
+  // The slot's header and the user's bytes, gathered into one message.
+  std::array<ibv_sge, 2> gathered{};
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < gathered.size(); ++i) {
+    const Piece& piece = request.pieces[i];
+    gathered[i] = {reinterpret_cast<std::uint64_t>(piece.address), static_cast<std::uint32_t>(piece.bytes), piece.key};
+    bytes += piece.bytes;
+  }
+  ibv_send_wr wr{};
+  wr.wr_id = wr_id;
+  wr.sg_list = gathered.data();
+  wr.num_sge = static_cast<int>(gathered.size());
+  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  wr.imm_data = htonl(request.immediate);
+  wr.wr.rdma.remote_addr = peer.scratch_address + request.remote_offset;
+  wr.wr.rdma.rkey = peer.scratch_rkey;
+  if (signaled) wr.send_flags |= IBV_SEND_SIGNALED;
+  if (bytes <= lane.qp->max_inline()) wr.send_flags |= IBV_SEND_INLINE;
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(lane.qp->raw(), &wr, &bad);
+}
+
+int VerbsLink::poll(std::span<LinkEvent> events) noexcept {
+  if (failure_) return -1;
+  if (completion_count_ == 0) {
+    const int found = queue_->poll(completions_);
+    if (found < 0) {
+      failure_ = LinkFailure{setup_.rank,
+                             fmt::format("poll the completion queue of {}: {}", context_->name(), errno_text(-found))};
+      return -1;
+    }
+    first_completion_ = 0;
+    completion_count_ = static_cast<std::size_t>(found);
+  }
+  std::size_t count = 0;
+  while (completion_count_ != 0 && count != events.size()) {
+    bool is_event = false;
+    if (!take(completions_[first_completion_], events[count], is_event)) return -1;
+    ++first_completion_;
+    --completion_count_;
+    if (is_event) ++count;
+  }
+  // Before the runner can give credit for what arrived.
+  if (count != 0 && !repost_receives()) return -1;
+  return static_cast<int>(count);
+}
+
+bool VerbsLink::take(const ibv_wc& completion, LinkEvent& event, bool& is_event) noexcept {
+  if (completion.status != IBV_WC_SUCCESS) {
+    const auto found = lane_by_qpn_.find(completion.qp_num);
+    const std::uint32_t index = found != lane_by_qpn_.end() ? found->second : 0;
+    fail(index, verbs::explain_completion(completion, "RDMA WRITE WITH IMMEDIATE", ends_of(lanes_[index])));
+    return false;
+  }
+  if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    Lane& lane = lanes_[completion.wr_id];
+    Peer& peer = peers_[lane.peer];
+    ++lane.receives_to_post;
+    ++peer.stats.messages_received;
+    peer.stats.bytes_received += completion.byte_len;
+    event = {LinkEventKind::kArrival, lane.peer, verbs::immediate_of(completion), 0};
+    is_event = true;
+  } else if (completion.wr_id != kReclaim) {
+    event = {LinkEventKind::kSent, 0, 0, completion.wr_id};
+    is_event = true;
+  }
+  return true;
+}
+
+bool VerbsLink::repost_receives() noexcept {
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    if (lane.receives_to_post == 0) continue;
+    const int error = lane.qp->post_empty_receives(index, lane.receives_to_post);
+    lane.receives_to_post = 0;
+    if (error == 0) continue;
+    fail(index, verbs::explain_post(error, "a receive", ends_of(lane)));
+    return false;
+  }
+  return true;
+}
+
+void VerbsLink::wait(Ps bound) noexcept {
+  if (failure_ || completion_count_ != 0) return;
+  const int found = queue_->wait(completions_, {.bound = bound, .spin = 0});
+  first_completion_ = 0;
+  completion_count_ = static_cast<std::size_t>(std::max(found, 0));  // an error shows again at the next poll
+}
+
+void VerbsLink::fail(std::uint32_t lane, const ErrorParts& parts) noexcept {
+  if (failure_) return;
+  failure_ = LinkFailure{lanes_[lane].peer, Error{parts}.what()};
+}
+
+verbs::Endpoints VerbsLink::ends_of(const Lane& lane) const {
+  verbs::Endpoints ends;
+  ends.local_gid = context_->gid();
+  ends.local_qpn = lane.qp != nullptr ? lane.qp->qpn() : 0;
+  ends.remote_gid = lane.remote.gid;
+  ends.remote_qpn = lane.remote.qpn;
+  ends.peer_rank = static_cast<int>(lane.peer);
+  ends.peer_host = hosts_[lane.peer];
+  ends.dscp = dscp_;
+  return ends;
+}
+
+std::string VerbsLink::describe(std::uint32_t peer) const {
+  if (peer == setup_.rank) return "this rank";
+  const Lane& lane = lanes_[peers_[peer].first_lane];
+  const std::string path = lane.qp->link_description();
+  return lanes_per_peer_ == 1 ? path : fmt::format("{} x {}", lanes_per_peer_, path);
+}
+
+std::optional<std::uint64_t> VerbsLink::counter(std::string_view name) const {
+  return context_->counter(name == "tx_packets" ? "port_xmit_packets" : name);
+}
+
+}  // namespace tensorwire::comm
