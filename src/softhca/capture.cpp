@@ -5,6 +5,7 @@
 #include <ctime>
 #include <exception>
 
+#include "base/clock.hpp"
 #include "base/env.hpp"
 #include "base/log.hpp"
 
@@ -19,13 +20,17 @@ std::string expand_process_id(std::string path) {
   return path;
 }
 
-Ps since_unix_epoch() noexcept {
+/// What the wall clock read when monotonic_now() was zero, nanoseconds since the Unix epoch. Picoseconds hold 106 days,
+/// so packets carry monotonic time and the writer adds this.
+std::int64_t unix_epoch_of_monotonic_ns() noexcept {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec * kSecond + now.tv_nsec * kNanosecond;
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec - monotonic_now() / kNanosecond;
 }
 
 }  // namespace
+
+Capture::Capture(const std::string& path) : writer_(path, unix_epoch_of_monotonic_ns()) {}
 
 std::shared_ptr<Capture> Capture::from_environment() {
   // One file per process however often Hcas come and go: a second PcapWriter would truncate what the first one wrote.
@@ -41,13 +46,7 @@ std::shared_ptr<Capture> Capture::from_environment() {
 void Capture::record(const wire::FrameInfo& info, std::span<const std::byte> packets,
                      std::size_t segment_bytes) noexcept {
   const std::lock_guard lock{mutex_};
-  if (failed_) return;
-  try {
-    writer_.write_segments(info, packets, segment_bytes, since_unix_epoch());
-  } catch (const std::exception& error) {
-    failed_ = true;
-    log_error(std::string{"the capture ends here: "} + error.what());
-  }
+  writer_.write_segments(info, packets, segment_bytes, monotonic_now());
 }
 
 void Capture::flush() noexcept {

@@ -18,7 +18,8 @@ class Capture {
   /// The process's capture, opened at the first call; null when none is asked for. @throws Error naming the file.
   [[nodiscard]] static std::shared_ptr<Capture> from_environment();
 
-  explicit Capture(const std::string& path) : writer_(path) {}
+  /// @throws Error naming the file.
+  explicit Capture(const std::string& path);
 
   /// One send or one received buffer: packets of `segment_bytes`, the last maybe shorter.
   void record(const wire::FrameInfo& info, std::span<const std::byte> packets, std::size_t segment_bytes) noexcept;
