@@ -22,6 +22,7 @@ class CqImpl final : public Cq, private transport::CompletionListener {
   std::size_t poll(std::span<transport::Completion> out) noexcept override;
   void arm(bool solicited_only) noexcept override;
   [[nodiscard]] std::uint32_t capacity() const noexcept override { return ring_.capacity(); }
+  [[nodiscard]] bool overrun() const noexcept override { return ring_.overrun(); }
 
   [[nodiscard]] transport::CompletionQueue& ring() noexcept { return ring_; }
   [[nodiscard]] std::mutex& consumer_mutex() noexcept { return consumer_mutex_; }

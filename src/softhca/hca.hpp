@@ -66,6 +66,8 @@ class Cq {
   virtual std::size_t poll(std::span<transport::Completion> out) noexcept = 0;
   virtual void arm(bool solicited_only) noexcept = 0;
   [[nodiscard]] virtual std::uint32_t capacity() const noexcept = 0;
+  /// A completion found the queue full and was lost: the queue is of no use any more.
+  [[nodiscard]] virtual bool overrun() const noexcept = 0;
 };
 
 /// Called by whichever thread makes progress, after its pass and without locks held.
