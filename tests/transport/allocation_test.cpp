@@ -72,10 +72,7 @@ TEST(Allocation, NothingAllocatesAfterSetUp) {
     if (round % 3 == 0) wr = send_wr(1, sges);
     a.qp->post_send(wr);
     a.host->engine.doorbell(*a.qp, now);
-    if (round % 3 == 0) {
-      b.qp->post_recv({1, receive_sges});
-      b.qp->post_recv({1, receive_sges});
-    }
+    if (round % 16 == 15) b.qp->post_recv({1, receive_sges});
     there.carry(now);
     back.carry(now);
     now += 30 * kMicrosecond;
@@ -88,7 +85,7 @@ TEST(Allocation, NothingAllocatesAfterSetUp) {
   attr.state = QpState::kErr;
   a.host->engine.modify_qp(*a.qp, attr, kAttrState, now);
   EXPECT_EQ(allocations.load(), before);
-  EXPECT_GT(done, 100U);
+  EXPECT_GT(done, 50U);
   EXPECT_GT(a.host->engine.counters().packet_seq_err, 0U);
   EXPECT_GT(a.host->engine.counters().local_ack_timeout_err, 0U);
   EXPECT_GT(b.host->engine.counters().out_of_buffer, 0U);
