@@ -23,6 +23,8 @@ namespace {
 /// A pass of the application this recently: it polls at this moment.
 constexpr Ps kPollsNow = 20 * kMicrosecond;
 constexpr Ps kStandByPeriod = kMillisecond;
+/// How long a peer's knock may wait while there is always work.
+constexpr Ps kAcceptPeriod = 10 * kMillisecond;
 /// The second look, when the first one met the application between two polls.
 constexpr Ps kSecondLook = 100 * kMicrosecond;
 constexpr std::uint32_t kFewUselessWakes = 8;
@@ -153,9 +155,9 @@ void EngineThread::serve() noexcept {
     sched_yield();
     return;
   }
-  const bool by_socket = wait(kNever);
+  const bool by_link = wait(kNever);
   shard_->end_sleep();
-  judge_wake(by_socket);
+  judge_wake(by_link);
 }
 
 /// True while it is worth looking again at once.
@@ -179,19 +181,22 @@ bool EngineThread::wait(Ps until) noexcept {
   const int count = ::epoll_pwait2(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                    left == kNever ? nullptr : &timeout, nullptr);
   asleep_until_.store(0);
-  bool by_socket = false;
+  bool by_link = false;
   for (const epoll_event& event : std::span{events}.first(static_cast<std::size_t>(std::max(count, 0)))) {
-    if (event.data.fd == receive_fd_) by_socket = true;
-    if (event.data.fd == listener_) accept_all();
-    if (event.data.fd == event_.get()) {
+    if (event.data.fd == listener_) {
+      accept_all();
+    } else if (event.data.fd != event_.get()) {  // the receive socket, or the same-host link
+      by_link = true;
+    } else {
       std::uint64_t kicks = 0;
       [[maybe_unused]] const ssize_t got = ::read(event_.get(), &kicks, sizeof kicks);
     }
   }
-  return by_socket;
+  return by_link;
 }
 
 void EngineThread::accept_all() noexcept {
+  last_accept_ = monotonic_now();
   for (;;) {
     UniqueFd connection{::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!connection) return;
@@ -205,10 +210,10 @@ bool EngineThread::application_polls() const noexcept {
          monotonic_now() - last_inline_.load(std::memory_order_relaxed) <= kPollsNow;
 }
 
-void EngineThread::judge_wake(bool by_socket) noexcept {
+void EngineThread::judge_wake(bool by_link) noexcept {
   const bool polls = application_polls();
-  if (serve_requested_.exchange(false) || (by_socket && !polls)) useless_wakes_ = 0;
-  if (!by_socket || !polls) return;
+  if (serve_requested_.exchange(false) || (by_link && !polls)) useless_wakes_ = 0;
+  if (!by_link || !polls) return;
   if (++useless_wakes_ < useless_needed_) return;
   useless_wakes_ = 0;
   watch_receive_socket(false);

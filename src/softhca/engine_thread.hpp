@@ -54,12 +54,12 @@ class EngineThread final : public FdWatcher {
   void serve() noexcept;
   void stand_by() noexcept;
   [[nodiscard]] bool linger() noexcept;
-  /// Sleeps until something is ready or `until`; returns true when the receive socket was what was ready.
+  /// Sleeps until something is ready or `until`; returns true when a link had something.
   bool wait(Ps until) noexcept;
   void kick() noexcept;
   void accept_all() noexcept;
   void watch_receive_socket(bool on) noexcept;
-  void judge_wake(bool by_socket) noexcept;
+  void judge_wake(bool by_link) noexcept;
   [[nodiscard]] bool application_polls() const noexcept;
   [[nodiscard]] bool data_waits() const noexcept;
 
@@ -75,6 +75,7 @@ class EngineThread final : public FdWatcher {
   std::uint32_t useless_wakes_ = 0;
   std::uint32_t useless_needed_ = 0;
   Ps last_work_ = 0;
+  Ps last_accept_ = 0;
   Ps linger_time_ = 0;
 
   // Shared.

@@ -14,13 +14,16 @@ namespace {
 constexpr int kPullsPerStep = 8;
 constexpr std::uint64_t kPullBytes = 128 * 1024;
 
+/// A pass that took longer was interrupted: one pass is tens of microseconds of work.
+constexpr Ps kLostCpu = 2 * kMillisecond;
+
 /// Rounds that one call makes before it gives the caller its thread back.
 constexpr int kMaxRounds = 8;
 
 }  // namespace
 
 Shard::Shard(std::uint32_t address, const transport::EngineConfig& config, FdWatcher& watcher)
-    : address_(address), watcher_(watcher), engine_(config, this) {
+    : address_(address), ack_timeout_floor_(config.ack_timeout_floor), watcher_(watcher), engine_(config, this) {
   noticed_.reserve(64);
   pending_events_.reserve(64);
 }
@@ -92,13 +95,18 @@ bool Shard::pass(Depth depth, Result& result) noexcept {
   result.worked = result.worked || doorbells_.load(std::memory_order_relaxed) != nullptr;
   take_doorbells(start);
   if (drained) {
-    if (engine_.next_deadline() <= start) engine_.on_timer(start);
+    if (engine_.next_deadline() <= start && timers_held_until_ <= start) engine_.on_timer(start);
     if (udp_->next_deadline() <= start) udp_->on_timer(start);
     if (local_ != nullptr && local_->next_deadline() <= start) local_->on_timer(start);
   }
   const bool unsent = transmit(start);
 
-  Ps deadline = std::min(engine_.next_deadline(), udp_->next_deadline());
+  // Deadlines count from `start`. Whoever lost the CPU in between sent later than the engine believes, so its timers
+  // are held for as long as the shortest of them lasts.
+  const Ps end = monotonic_now();
+  if (end - start > kLostCpu) timers_held_until_ = end + ack_timeout_floor_;
+
+  Ps deadline = std::min(std::max(engine_.next_deadline(), timers_held_until_), udp_->next_deadline());
   if (local_ != nullptr) deadline = std::min(deadline, local_->next_deadline());
   if (hold_transmit_until_ > start) deadline = std::min(deadline, hold_transmit_until_);
   deadline_.store(deadline);
@@ -201,6 +209,9 @@ void Shard::remove_event_callback(void* user) noexcept {
   std::erase_if(event_callbacks_, [&](const EventCallback& callback) { return callback.user == user; });
 }
 
-void Shard::close_sockets() noexcept { udp_->close_sockets(); }
+void Shard::close_sockets() noexcept {
+  udp_->close_sockets();
+  if (local_ != nullptr) local_->close_sockets();
+}
 
 }  // namespace tensorwire::softhca

@@ -116,6 +116,7 @@ class Shard final : public LinkHost, private transport::EventListener {
   void on_async_event(transport::AsyncEvent event, transport::QueuePair& qp) noexcept override;
 
   const std::uint32_t address_;
+  const Ps ack_timeout_floor_;
   FdWatcher& watcher_;
   ShardLock lock_;
   transport::Engine engine_;
@@ -124,6 +125,7 @@ class Shard final : public LinkHost, private transport::EventListener {
   std::vector<Link*> link_of_path_;
   std::array<transport::TxDesc, kMaxTxBatch> descs_;
   Ps hold_transmit_until_ = 0;  ///< late DMA
+  Ps timers_held_until_ = 0;    ///< the engine's timers, after a pass that lost the CPU
 
   alignas(64) std::atomic<Qp*> doorbells_{nullptr};
   alignas(64) std::atomic<Ps> deadline_{kNever};

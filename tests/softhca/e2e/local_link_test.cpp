@@ -167,6 +167,32 @@ TEST_F(LocalLinkTest, SleepersAreWoken) {
   EXPECT_EQ(parent_->counter("retransmitted_packets"), 0U);
 }
 
+/// An application that waits for its completion event makes no pass: the engine threads alone move the message.
+TEST_F(LocalLinkTest, NobodyNeedsToPoll) {
+  ASSERT_NO_FATAL_FAILURE(start());
+  for (int i = 0; i < 20; ++i) {
+    std::this_thread::sleep_for(3ms);
+    parent_->events = 0;
+    parent_->cq->arm(false);
+    ASSERT_EQ(parent_->write_imm(desk_->child, 0, 8, 0), 0);
+    const Ps before = monotonic_now();
+    while (parent_->events == 0 && monotonic_now() - before < kSecond) std::this_thread::sleep_for(100us);
+    ASSERT_NE(parent_->events, 0) << "round " << i;
+    ASSERT_TRUE(parent_->next());
+    ASSERT_TRUE(parent_->next());
+    ASSERT_EQ(parent_->post_receives(1), 0);
+  }
+}
+
+/// While the application polls, the peer is not asked to wake the engine thread for every message.
+TEST_F(LocalLinkTest, APollingApplicationCostsNoWakeUps) {
+  ASSERT_NO_FATAL_FAILURE(start());
+  for (int i = 0; i < 300; ++i) ASSERT_NO_FATAL_FAILURE(expect_echo(0, 8));
+  const std::uint64_t before = parent_->counter("local_wakeups");
+  for (int i = 0; i < 1000; ++i) ASSERT_NO_FATAL_FAILURE(expect_echo(0, 8));
+  EXPECT_LT(parent_->counter("local_wakeups") - before, 500U);
+}
+
 /// More messages than the ring has slots, towards a process that does not run: the path is blocked, nothing is lost.
 TEST_F(LocalLinkTest, AFullRingWaits) {
   Endpoint::Settings deep = patient();
@@ -276,6 +302,40 @@ TEST_F(LocalLinkTest, APeerKilledWhileItsRingIsFull) {
     ASSERT_TRUE(completion);
     EXPECT_EQ(completion->status, i == 0 ? WcStatus::kRetryExceeded : WcStatus::kFlushError) << i;
   }
+}
+
+/// A child that a peer forked holds copies of its descriptors, which must not keep the channels open.
+TEST_F(LocalLinkTest, AForkedChildDoesNotKeepItsParentsChannelsOpen) {
+  const std::uint32_t address = test_address(1);
+  ChildProcess peer([&] {
+    try {
+      Endpoint self(open_at(loopback_device(), address, {}), patient());
+      desk_->child = self.address();
+      desk_->child_there = 1;
+      wait_for(desk_->parent_there);
+      if (self.connect(desk_->parent) != 0) return 2;
+      const pid_t grandchild = ::fork();
+      if (grandchild == 0) {
+        for (;;) ::pause();
+      }
+      desk_->child_error = grandchild;
+      for (;;) ::pause();
+    } catch (const std::exception&) {
+      return 1;
+    }
+  });
+  wait_for(desk_->child_there);
+  parent_.emplace(open_at(loopback_device(), test_address(0), {}), patient());
+  desk_->parent = parent_->address();
+  desk_->parent_there = 1;
+  ASSERT_EQ(parent_->connect(desk_->child), 0);
+  wait_for(desk_->child_error);
+  ASSERT_GT(desk_->child_error, 0);
+  EXPECT_EQ(parent_->counter("local_channels_closed"), 0U);
+  peer.end();
+  for (int i = 0; i < 2000 && parent_->counter("local_channels_closed") == 0; ++i) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(parent_->counter("local_channels_closed"), 1U);
+  ::kill(desk_->child_error, SIGKILL);
 }
 
 /// A peer that comes back under its old address is a new peer.
