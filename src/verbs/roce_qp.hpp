@@ -26,7 +26,8 @@ inline constexpr std::uint8_t kMinHopLimit = 64;
   return static_cast<std::uint8_t>(dscp << 2);
 }
 
-/// Connects `qp` to `remote`; the path MTU is the smaller of both ends'. Receives may be posted before or after.
+/// Connects `qp` to `remote`; the path MTU is the smaller of both ends'. Receives cannot be
+/// posted before (a queue pair in RESET takes none): post them after, and let the peer send only when they are there.
 /// @throws Error with the failing step, the errno text, both GIDs and QPNs, the likely cause and what to do.
 void transition_qp_to_rts(QueuePair& qp, const QpAddress& remote, const ConnectOptions& options);
 

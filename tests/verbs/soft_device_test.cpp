@@ -145,9 +145,10 @@ class Writes : public ::testing::TestWithParam<SameHostLink> {
     const auto context = open_soft();
     a = std::make_unique<End>(context, options);
     b = std::make_unique<End>(context, options);
+    EXPECT_EQ(b->qp->post_empty_receive(7), EINVAL) << "a queue pair in RESET takes no receives";
+    transition_qp_to_rts(*b->qp, a->qp->address(), {});
     ASSERT_EQ(b->qp->post_empty_receives(7, 64), 0);
     transition_qp_to_rts(*a->qp, b->qp->address(), {});
-    transition_qp_to_rts(*b->qp, a->qp->address(), {});
   }
 
   std::unique_ptr<End> a, b;
@@ -283,7 +284,6 @@ int exchange_with_peer(int peer, std::uint8_t mine, std::uint8_t theirs) {
   End end{open_soft(), options};
   End source{end.context, options};
   std::ranges::fill(source.buffer, mine);
-  if (end.qp->post_empty_receives(1, 4) != 0) return 1;
   const Meeting here{to_bytes(end.qp->address()), end.region.address(), end.region.rkey()};
   Meeting there{};
   if (write(peer, &here, sizeof here) != static_cast<ssize_t>(sizeof here)) return 2;
@@ -291,6 +291,7 @@ int exchange_with_peer(int peer, std::uint8_t mine, std::uint8_t theirs) {
   const auto remote = qp_address_from_bytes(there.address);
   if (!remote || remote->gid == end.context->gid()) return 4;  // each process has an address of its own
   transition_qp_to_rts(*end.qp, *remote, {});
+  if (end.qp->post_empty_receives(1, 4) != 0) return 1;
   char ready = 'r';
   if (write(peer, &ready, 1) != 1 || read(peer, &ready, 1) != 1) return 5;
 
