@@ -148,6 +148,7 @@ void EngineThread::serve() noexcept {
   const Shard::Result result = shard_->progress(Shard::Depth::kFull);
   if (result.worked || result.left) {
     last_work_ = monotonic_now();
+    if (last_work_ - last_accept_ >= kAcceptPeriod) accept_all();
     if (result.left) return;
   }
   if (linger()) return;

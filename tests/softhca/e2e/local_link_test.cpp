@@ -184,15 +184,6 @@ TEST_F(LocalLinkTest, NobodyNeedsToPoll) {
   }
 }
 
-/// While the application polls, the peer is not asked to wake the engine thread for every message.
-TEST_F(LocalLinkTest, APollingApplicationCostsNoWakeUps) {
-  ASSERT_NO_FATAL_FAILURE(start());
-  for (int i = 0; i < 300; ++i) ASSERT_NO_FATAL_FAILURE(expect_echo(0, 8));
-  const std::uint64_t before = parent_->counter("local_wakeups");
-  for (int i = 0; i < 1000; ++i) ASSERT_NO_FATAL_FAILURE(expect_echo(0, 8));
-  EXPECT_LT(parent_->counter("local_wakeups") - before, 500U);
-}
-
 /// More messages than the ring has slots, towards a process that does not run: the path is blocked, nothing is lost.
 TEST_F(LocalLinkTest, AFullRingWaits) {
   Endpoint::Settings deep = patient();
