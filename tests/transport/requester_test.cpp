@@ -113,6 +113,7 @@ TEST_F(Requester, SequenceNakAcknowledgesWhatCameBeforeAndGoesBack) {
   EXPECT_EQ(again[1].headers.opcode, Opcode::kRcWriteLast);
   EXPECT_EQ(lab.counters().retransmitted_packets, 2U);
   EXPECT_EQ(lab.counters().packet_seq_err, 1U);
+  EXPECT_EQ(lab.ack(5).drop, DropReason::kStale);  // sending again creates no PSNs
   lab.ack(4);
   expect_completions({{2, WcStatus::kSuccess}});
 }
