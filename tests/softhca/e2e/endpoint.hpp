@@ -146,18 +146,23 @@ struct Endpoint {
     return 0;
   }
 
-  int write_imm(const Address& peer, std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate,
-                bool signaled = true) const {
+  int write(const Address& peer, std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate,
+            bool signaled = true, transport::WrOpcode opcode = transport::WrOpcode::kWrite) const {
     const transport::Sge sge{reinterpret_cast<std::uint64_t>(memory.data()) + offset, bytes, key};
     transport::SendWr wr;
     wr.wr_id = immediate;
-    wr.opcode = transport::WrOpcode::kWriteImm;
+    wr.opcode = opcode;
     wr.signaled = signaled;
     wr.immediate = immediate;
     wr.remote_address = peer.buffer + offset;
     wr.rkey = peer.rkey;
     wr.sges = {&sge, 1};
     return hca->post_send(qp, wr, false);
+  }
+
+  int write_imm(const Address& peer, std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate,
+                bool signaled = true) const {
+    return write(peer, offset, bytes, immediate, signaled, transport::WrOpcode::kWriteImm);
   }
 
   /// The next completion, polled for; nothing after `bound`.

@@ -231,7 +231,8 @@ TEST(Stopped, AProcessThatWasOffForFiftyMillisecondsSendsNothingAgain) {
     if (a.connect(peer) != 0) ::_exit(2);
     meet(1, 2);
     for (std::uint32_t i = 0; !shared->stop; ++i) {
-      if (a.write_imm(peer, 0, 20'000, i) != 0 || !a.next()) ::_exit(3);
+      // Without an immediate: no receive is needed, so a sink that is slow to repost cannot ask for a retry.
+      if (a.write(peer, 0, 20'000, i) != 0 || !a.next()) ::_exit(3);
       ++shared->messages;
     }
     shared->retransmitted = a.counter("retransmitted_packets");
@@ -242,13 +243,7 @@ TEST(Stopped, AProcessThatWasOffForFiftyMillisecondsSendsNothingAgain) {
   shared->address[0] = b.address();
   meet(0, 1);
   ASSERT_EQ(b.connect(shared->address[1]), 0);
-  ASSERT_EQ(b.post_receives(100), 0);
   meet(0, 2);
-  std::thread sink{[&] {
-    while (!shared->stop) {
-      if (b.next(100 * kMillisecond)) (void)b.post_receives(1);
-    }
-  }};
   for (int i = 0; i < 10; ++i) {
     std::this_thread::sleep_for(20ms);
     ::kill(child, SIGSTOP);
@@ -258,7 +253,6 @@ TEST(Stopped, AProcessThatWasOffForFiftyMillisecondsSendsNothingAgain) {
   shared->stop = true;
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  sink.join();
   EXPECT_EQ(status, 0);
   EXPECT_GT(shared->messages.load(), 100U);
   EXPECT_EQ(shared->retransmitted, 0U);
