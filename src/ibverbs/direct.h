@@ -1,5 +1,5 @@
-/* Direct verbs of the Tensorwire HCA: what libibverbs has no call for, in the manner of mlx5dv. Programs look the symbols up with dlsym and do
- * without them on any other provider. C, stable ABI. */
+/* Direct verbs of the Tensorwire HCA: what libibverbs has no call for, in the manner of mlx5dv. Programs look the
+ * symbols up with dlsym and do without them on any other provider. C, stable ABI. */
 #ifndef TENSORWIRE_IBVERBS_DIRECT_H
 #define TENSORWIRE_IBVERBS_DIRECT_H
 
