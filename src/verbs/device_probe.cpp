@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstddef>
 
 #include "base/error.hpp"
 #include "verbs/context.hpp"
@@ -87,8 +88,10 @@ ibv_device* DeviceList::find(const std::string& name) const {
 int query_port(const Library& library, ibv_context* context, std::uint8_t port, ibv_port_attr& attributes) noexcept {
   attributes = {};
   // As verbs.h does inline; spelled out because that inline would also refer to the exported symbol, which is not
-  // linked.
-  if (verbs_context* extended = verbs_get_ctx_op(context, query_port); extended != nullptr) {
+  // linked. A provider older than the extended call has a shorter struct.
+  const verbs_context* extended = verbs_get_ctx(context);
+  constexpr std::size_t kSizeWithQueryPort = sizeof(verbs_context) - offsetof(verbs_context, query_port);
+  if (extended != nullptr && extended->sz >= kSizeWithQueryPort && extended->query_port != nullptr) {
     const int error = extended->query_port(context, port, &attributes, sizeof attributes);
     return error >= 0 ? error : errno;
   }
