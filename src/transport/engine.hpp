@@ -34,7 +34,7 @@ inline constexpr PathId kDefaultPath = 0;
 
 struct PathConfig {
   std::uint64_t window_bytes =
-      1ULL << 20;  ///< unacknowledged payload bytes, all its queue pairs together; one packet always passes
+      1ULL << 20;  ///< unacknowledged payload of all its queue pairs, 512 a packet at least; one always passes
   bool whole_messages = false;  ///< no segmentation: one packet carries a message (same-host link)
 };
 
