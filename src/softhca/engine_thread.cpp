@@ -30,7 +30,7 @@ constexpr Ps kSecondLook = 100 * kMicrosecond;
 constexpr std::uint32_t kFewUselessWakes = 8;
 constexpr std::uint32_t kManyUselessWakes = 4096;
 /// A stand-by that lasted this long was right: the next one comes easily again.
-constexpr Ps kLongStandBy = 100 * kMillisecond;
+constexpr Ps kLongStandBy = 5 * kMillisecond;
 
 /// How long to look again after work before sleeping. Only where cores are left over: on a small machine the thread
 /// that is waited for needs this core.

@@ -34,15 +34,17 @@ void release_tail(std::byte* to, std::span<const std::byte> from) noexcept {
 
 }  // namespace
 
+// memmove and not memcpy: GCC knows that a block is at most 4096 bytes and turns memcpy into an inline rep movsq, which
+// is slow where source and destination are not equally aligned, as behind a packet's headers they never are.
 std::uint32_t crc_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept {
   while (from.size() > kBlockBytes) {
-    std::memcpy(to, from.data(), kBlockBytes);
+    std::memmove(to, from.data(), kBlockBytes);
     crc = crc_update(crc, from.first(kBlockBytes));
     to += kBlockBytes;
     from = from.subspan(kBlockBytes);
   }
   const std::size_t head = from.size() - std::min(from.size(), kTailBytes);
-  if (head != 0) std::memcpy(to, from.data(), head);  // promises no order among its own stores
+  if (head != 0) std::memmove(to, from.data(), head);  // promises no order among its own stores
   release_tail(to + head, from.subspan(head));
   return crc_update(crc, from);
 }
