@@ -39,15 +39,12 @@ auto tail_or_data(Slot& slot, std::size_t bytes) noexcept {
   return bytes <= kTailBytes ? slot.body.template subspan<kTailAt>().first(bytes) : slot.data.first(bytes);
 }
 
-/// wire::parse() does the checking of opcode, version and lengths, over the header stack and four bytes for the ICRC.
-bool decode_headers(std::span<const std::byte> stack, std::uint32_t payload_bytes, wire::Headers& out) noexcept {
-  std::array<std::byte, wire::kMaxHeaderBytes + wire::kIcrcBytes> packet{};
-  std::copy(stack.begin(), stack.end(), packet.begin());
+/// wire::parse() does the checking of opcode, version and lengths. It expects an ICRC behind the header stack and does
+/// not look at it: any four bytes do.
+bool decode_headers(std::span<const std::byte> stack_and_four, std::uint32_t payload_bytes,
+                    wire::Headers& out) noexcept {
   wire::Parsed parsed;
-  if (wire::parse(std::span(packet).first(stack.size() + wire::kIcrcBytes), parsed) != wire::ParseStatus::kOk) {
-    return false;
-  }
-  if (parsed.header_bytes != stack.size()) return false;
+  if (wire::parse(stack_and_four, parsed) != wire::ParseStatus::kOk || parsed.payload_bytes != 0) return false;
   if (payload_bytes != 0 && !wire::traits(parsed.headers.opcode).payload) return false;
   out = parsed.headers;
   out.pad = static_cast<std::uint8_t>((4 - payload_bytes % 4) % 4);
@@ -93,7 +90,8 @@ bool decode(RingSlot slot, LocalRecord& out) noexcept {
   out.pulled = body[kKindAt] == kPulled;
   out.bytes = {};
   if (header_length > wire::kMaxHeaderBytes || out.payload_bytes > transport::kMaxMessageBytes) return false;
-  if (!decode_headers(std::span(body).subspan(kHeadersAt, header_length), out.payload_bytes, out.headers)) return false;
+  const auto stack_and_four = std::span(body).subspan(kHeadersAt, header_length + wire::kIcrcBytes);
+  if (!decode_headers(stack_and_four, out.payload_bytes, out.headers)) return false;
 
   if (body[kKindAt] == kInline) {
     if (out.piece_count != 0 || out.payload_bytes > kSlotDataBytes) return false;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -145,19 +146,23 @@ TEST(ShmRing, ConsumerThatLiesAboutItsPositionIsFound) {
 TEST(ShmRing, TwoThreadsThatSleepLoseNothing) {
   Ring ring;
   constexpr std::uint64_t kRecords = 50'000;
+  std::atomic<bool> failed{false};
   const UniqueFd consumer_fd(::eventfd(0, EFD_NONBLOCK));
   const UniqueFd producer_fd(::eventfd(0, EFD_NONBLOCK));
   const auto wake = [](const UniqueFd& fd) { ASSERT_EQ(::eventfd_write(fd.get(), 1), 0); };
-  const auto sleep = [](const UniqueFd& fd) {
+  const auto sleep = [&](const UniqueFd& fd) {
     pollfd p{fd.get(), POLLIN, 0};
-    ASSERT_EQ(::poll(&p, 1, 10'000), 1) << "a wake-up was lost";
+    if (::poll(&p, 1, 10'000) != 1) {
+      failed = true;
+      FAIL() << "a wake-up was lost";
+    }
     eventfd_t value;
     ASSERT_EQ(::eventfd_read(fd.get(), &value), 0);
   };
 
   std::thread producer([&] {
     Random random(5);
-    for (std::uint64_t i = 0; i < kRecords;) {
+    for (std::uint64_t i = 0; i < kRecords && !failed;) {
       if (!ring.producer.has_room(1)) {
         if (ring.producer.prepare_sleep(1)) sleep(producer_fd);
         ring.producer.end_sleep();
@@ -176,13 +181,17 @@ TEST(ShmRing, TwoThreadsThatSleepLoseNothing) {
     if (ring.consumer.empty()) {
       if (ring.consumer.prepare_sleep()) sleep(consumer_fd);
       ring.consumer.end_sleep();
-      if (HasFatalFailure()) break;
+      if (failed) break;
       continue;
     }
     std::uint64_t far = 0;
     std::memcpy(&far, ring.consumer.front().data.data() + kSlotDataBytes - sizeof far, sizeof far);
-    ASSERT_EQ(far, expected);
-    ASSERT_EQ(ring.get(), expected);
+    const std::uint64_t got = ring.get();
+    failed = far != expected || got != expected;
+    if (failed) {
+      ADD_FAILURE() << "record " << expected << " came as " << got << " and " << far;
+      break;
+    }
     ++expected;
     if (expected % 7 == 0 || ring.consumer.empty()) {
       if (ring.consumer.give_back()) wake(producer_fd);
