@@ -74,9 +74,8 @@ std::optional<std::string> Communicator::State::argument_problem(const void* in,
 bool Communicator::State::run(Operation& operation) noexcept {
   Waiter waiter{options_.wait, *link_};
   std::uint32_t idle_polls = 0;
+  begin_segments(operation);
   for (;;) {
-    begin_segments(operation);
-    runner_->flush_credit();
     if (runner_->error()) return fail_by_runner();
     if (runner_->completed() >= operation.last_segment) break;
 
@@ -84,11 +83,12 @@ bool Communicator::State::run(Operation& operation) noexcept {
     if (count < 0) return fail_by_link();
     if (count > 0) {
       take_events(count);
+      begin_segments(operation);
       waiter.reset();
       continue;
     }
-    const bool every_time = options_.wait == WaitPolicy::kBlock;
-    if ((every_time || idle_polls % kIdlePollsPerWatch == 0) && !watch(operation)) return false;
+    const bool may_sleep = options_.wait == WaitPolicy::kBlock;
+    if ((may_sleep || idle_polls % kIdlePollsPerWatch == 0) && !watch(operation)) return false;
     ++idle_polls;
     waiter.pause();
   }
@@ -110,9 +110,10 @@ void Communicator::State::begin_segments(Operation& operation) noexcept {
     segment.operation_count = programs.shape.count;
     runner_->begin(segment);
   }
+  runner_->flush_credit();
 }
 
-bool Communicator::State::take_events(int count) noexcept {
+void Communicator::State::take_events(int count) noexcept {
   for (int i = 0; i < count; ++i) {
     const LinkEvent& event = events_[static_cast<std::size_t>(i)];
     if (event.kind == LinkEventKind::kArrival) {
@@ -122,7 +123,6 @@ bool Communicator::State::take_events(int count) noexcept {
       runner_->on_sent(event.token);
     }
   }
-  return !runner_->error();
 }
 
 bool Communicator::State::watch(Operation& operation) noexcept {
@@ -249,8 +249,8 @@ void Communicator::deregister_buffer(const void* address, std::size_t bytes) noe
 void Communicator::abort(const std::string& reason) noexcept { state_->abort(reason); }
 const CommError* Communicator::error() const noexcept { return state_->error(); }
 CommStats Communicator::stats() const { return state_->stats(); }
-std::optional<std::uint64_t> Communicator::packet_counter(std::string_view name) const {
-  return state_->link().counter(name);
+std::optional<std::uint64_t> Communicator::device_counter(std::string_view name) const {
+  return state_->link().device_counter(name);
 }
 int Communicator::rank() const noexcept { return static_cast<int>(state_->config().rank); }
 int Communicator::size() const noexcept { return static_cast<int>(state_->config().ranks); }

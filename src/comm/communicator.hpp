@@ -109,9 +109,10 @@ class Communicator {
   /// The error of the last call that returned false, or null.
   [[nodiscard]] const CommError* error() const noexcept;
   [[nodiscard]] CommStats stats() const;
-  /// A counter of the device that the communicator runs over ("tx_packets", "retransmitted_packets",
-  /// "out_of_sequence"); nothing where it has none of that name. The device counts for all its users.
-  [[nodiscard]] std::optional<std::uint64_t> packet_counter(std::string_view name) const;
+  /// A counter of the device that the communicator runs over, by its mlx5 name ("port_xmit_packets",
+  /// "out_of_sequence"); nothing where it has none of that name. The whole device counts, for all its users: take
+  /// differences.
+  [[nodiscard]] std::optional<std::uint64_t> device_counter(std::string_view name) const;
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
   /// The algorithm that an all-reduce of this size takes.

@@ -58,8 +58,9 @@ class Communicator::State final : public collective::HostActions {
   [[nodiscard]] std::optional<std::string> argument_problem(const void* in, const void* out, std::size_t count,
                                                             collective::DType dtype, collective::Op op) const;
   bool run(Operation& operation) noexcept;
+  /// Begins what can be, and gives back credit.
   void begin_segments(Operation& operation) noexcept;
-  bool take_events(int count) noexcept;
+  void take_events(int count) noexcept;
   /// Looks at what polls do not show: abort, dead ranks, the clock. False: failed.
   bool watch(Operation& operation) noexcept;
   void account_wait(const Operation& operation) noexcept;

@@ -88,12 +88,15 @@ class Link {
   /// The first failure, or null.
   [[nodiscard]] virtual const LinkFailure* failure() const noexcept = 0;
   [[nodiscard]] virtual PeerStats stats(std::uint32_t peer) const noexcept = 0;
+  /// A counter of the device beneath by the name mlx5 uses ("port_xmit_packets"); nullopt where there is none. The
+  /// whole device counts, other communicators of the process included: take differences.
+  [[nodiscard]] virtual std::optional<std::uint64_t> device_counter(std::string_view /*name*/) const {
+    return std::nullopt;
+  }
   /// How bytes travel to a peer: "same-host link", "RoCEv2 packets (asked for)", "kernel TCP 127.0.0.1:4000".
   [[nodiscard]] virtual std::string describe(std::uint32_t peer) const = 0;
   /// What the link runs over, for all peers: "soft0 port 1, GID 1 (::ffff:127.0.0.2), RoCE v2, MTU 4096".
   [[nodiscard]] virtual std::string describe_device() const { return {}; }
-  /// A counter of the device below, by its mlx5 name; "tx_packets" is packets sent. Nothing where there is none.
-  [[nodiscard]] virtual std::optional<std::uint64_t> counter(std::string_view /*name*/) const { return std::nullopt; }
 };
 
 /// Makes the link of a communicator: a collective call, every rank of the group makes it at the same point.

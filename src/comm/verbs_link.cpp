@@ -172,8 +172,4 @@ std::string VerbsLink::describe(std::uint32_t peer) const {
   return lanes_per_peer_ == 1 ? path : fmt::format("{} x {}", lanes_per_peer_, path);
 }
 
-std::optional<std::uint64_t> VerbsLink::counter(std::string_view name) const {
-  return context_->counter(name == "tx_packets" ? "port_xmit_packets" : name);
-}
-
 }  // namespace tensorwire::comm

@@ -42,7 +42,9 @@ class VerbsLink final : public Link {
   [[nodiscard]] PeerStats stats(std::uint32_t peer) const noexcept override { return peers_[peer].stats; }
   [[nodiscard]] std::string describe(std::uint32_t peer) const override;
   [[nodiscard]] std::string describe_device() const override { return context_->describe(); }
-  [[nodiscard]] std::optional<std::uint64_t> counter(std::string_view name) const override;
+  [[nodiscard]] std::optional<std::uint64_t> device_counter(std::string_view name) const override {
+    return context_->counter(name);
+  }
 
  private:
   struct Lane {

@@ -10,10 +10,12 @@ namespace tensorwire::comm {
 
 namespace {
 
-// A poll that finds nothing costs some 50 ns: about 50 us of polling before the core is given away.
+// A poll that finds nothing costs some 50 to 100 ns: up to 100 us of polling before the core is given away.
 constexpr std::uint32_t kSpinsBeforeYield = 1'000;
-// A sleep costs two system calls and a wake-up; a peer that is merely computing comes back within this.
-constexpr std::uint32_t kSpinsBeforeBlock = 1'000;
+// With fewer cores than ranks the peer that we wait for may be waiting for this very core: hardly spin, give the core
+// away a few times (two system calls and a wake-up are dearer than that), then sleep.
+constexpr std::uint32_t kSpinsBeforeGivingWay = 20;
+constexpr std::uint32_t kYieldsBeforeBlock = 100;
 constexpr Ps kBlockBound = 5 * kMillisecond;
 
 void relax() noexcept {
@@ -63,8 +65,12 @@ void Waiter::pause() noexcept {
       }
       break;
     case WaitPolicy::kBlock:
-      if (idle_polls_ > kSpinsBeforeBlock) {
+      if (idle_polls_ > kSpinsBeforeGivingWay + kYieldsBeforeBlock) {
         link_->wait(kBlockBound);
+        return;
+      }
+      if (idle_polls_ > kSpinsBeforeGivingWay) {
+        sched_yield();
         return;
       }
       break;

@@ -13,7 +13,7 @@ enum class WaitPolicy : std::uint8_t {
   kAuto,           ///< by choose_wait_policy
   kSpin,           ///< poll with pause; a core per rank
   kSpinThenYield,  ///< poll a while, then give the core away between polls
-  kBlock,          ///< poll a while, then sleep in the link
+  kBlock,          ///< poll a little, give the core away a few times, then sleep in the link
 };
 
 [[nodiscard]] std::string_view name_of(WaitPolicy policy) noexcept;
