@@ -58,8 +58,14 @@ int destroy_cq(CompletionQueue& cq) noexcept {
   Context& context = of(cq.context);
   cq.engine.reset();  // no event is raised after this
   leave_channel(cq);
+  drop_async_events(context, as_cq(cq));
   if (const int result =
           await_acknowledgement(cq.mutex, cq.cond, cq.comp_events_completed, cq.reported_events, "completion queue");
+      result != 0) {
+    return result;
+  }
+  if (const int result = await_acknowledgement(cq.mutex, cq.cond, cq.async_events_completed, cq.reported_async_events,
+                                               "completion queue");
       result != 0) {
     return result;
   }

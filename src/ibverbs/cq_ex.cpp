@@ -9,9 +9,9 @@ namespace tensorwire::ibverbs {
 
 namespace {
 
-/// Makes the next completion the current one, or says ENOENT.
+/// Makes the next completion the current one; ENOENT when there is none, EIO when some were lost.
 int advance(CompletionQueue& cq) noexcept {
-  if (cq.engine->poll({&cq.current, 1}) == 0) return ENOENT;
+  if (cq.engine->poll({&cq.current, 1}) == 0) return cq.engine->overrun() ? fail_overrun(cq) : ENOENT;
   cq.wr_id = cq.current.wr_id;
   cq.status = static_cast<ibv_wc_status>(cq.current.status);
   return 0;

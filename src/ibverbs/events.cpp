@@ -1,4 +1,6 @@
 // Completion channels and asynchronous events: queues behind a file descriptor.
+#include <fmt/format.h>
+
 #include "ibverbs/acknowledgement.hpp"
 #include "ibverbs/export.hpp"
 #include "ibverbs/objects.hpp"
@@ -47,6 +49,16 @@ bool concerns_queue_pair(ibv_event_type type) noexcept {
   return type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_SQ_DRAINED;
 }
 
+/// Event lock held.
+void enqueue(Context& context, const ibv_async_event& event) noexcept {
+  try {
+    context.event_queue.push_back(event);
+  } catch (const std::bad_alloc&) {
+    return log_error("an asynchronous event was lost: no memory");
+  }
+  context.events.add();
+}
+
 }  // namespace
 
 void on_completion_event(void* user) noexcept {
@@ -87,18 +99,29 @@ void on_hca_event(void* user, softhca::HcaEvent event, void* qp_user) noexcept {
     entry.element.port_num = 1;
   }
   const std::lock_guard lock(context.event_mutex);
-  try {
-    context.event_queue.push_back(entry);
-  } catch (const std::bad_alloc&) {
-    return log_error("an asynchronous event was lost: no memory");
-  }
-  context.events.add();
+  enqueue(context, entry);
 }
 
-void drop_async_events(Context& context, const ibv_qp* qp) noexcept {
+int fail_overrun(CompletionQueue& cq) noexcept {
+  if (cq.failure_told.exchange(true)) return EIO;
+  log_warn(
+      fmt::format("a completion queue of {} entries was full and lost completions. Make it as deep as the send and "
+                  "receive queues that use it",
+                  cq.cqe));
+  Context& context = of(cq.context);
+  ibv_async_event entry{};
+  entry.event_type = IBV_EVENT_CQ_ERR;
+  entry.element.cq = as_cq(cq);
+  const std::lock_guard lock(context.event_mutex);
+  enqueue(context, entry);
+  return EIO;
+}
+
+void drop_async_events(Context& context, const void* object) noexcept {
   const std::lock_guard lock(context.event_mutex);
   const std::size_t dropped = std::erase_if(context.event_queue, [&](const ibv_async_event& event) {
-    return concerns_queue_pair(event.event_type) && event.element.qp == qp;
+    if (event.event_type == IBV_EVENT_CQ_ERR) return static_cast<const void*>(event.element.cq) == object;
+    return concerns_queue_pair(event.event_type) && event.element.qp == object;
   });
   for (std::size_t i = 0; i < dropped; ++i) context.events.take();
 }
@@ -153,6 +176,7 @@ TENSORWIRE_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* e
         *event = source.event_queue.front();
         source.event_queue.pop_front();
         source.events.take();
+        if (event->event_type == IBV_EVENT_CQ_ERR) ++tw::of(event->element.cq).reported_async_events;
         if (tw::concerns_queue_pair(event->event_type)) ++tw::of(event->element.qp).reported_events;
         return 0;
       }
@@ -162,7 +186,11 @@ TENSORWIRE_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* e
 }
 
 TENSORWIRE_VERB void ibv_ack_async_event(ibv_async_event* event) {
-  if (!tw::concerns_queue_pair(event->event_type)) return;
-  ibv_qp* qp = event->element.qp;
-  tw::acknowledge(qp->mutex, qp->cond, qp->events_completed, 1);
+  if (event->event_type == IBV_EVENT_CQ_ERR) {
+    ibv_cq* cq = event->element.cq;
+    tw::acknowledge(cq->mutex, cq->cond, cq->async_events_completed, 1);
+  } else if (tw::concerns_queue_pair(event->event_type)) {
+    ibv_qp* qp = event->element.qp;
+    tw::acknowledge(qp->mutex, qp->cond, qp->events_completed, 1);
+  }
 }

@@ -55,6 +55,8 @@ struct CompletionQueue : ibv_cq_ex {
   std::mutex poll_mutex;          ///< held from start_poll to end_poll unless single_threaded
   bool single_threaded = false;
   std::atomic<int> users{0};  ///< queue pairs
+  std::atomic<bool> failure_told{false};
+  std::uint32_t reported_async_events = 0;  ///< under the context's event lock
   // Under the channel's lock:
   std::uint32_t pending_events = 0;
   std::uint32_t reported_events = 0;

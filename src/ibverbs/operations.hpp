@@ -42,7 +42,10 @@ void on_hca_event(void* context, softhca::HcaEvent event, void* qp) noexcept;
 void join_channel(CompletionQueue& cq) noexcept;
 /// Drops the unread events of the queue; later ones go nowhere.
 void leave_channel(CompletionQueue& cq) noexcept;
-void drop_async_events(Context& context, const ibv_qp* qp) noexcept;
+/// Tells the overrun of a queue to the context, once; returns EIO.
+int fail_overrun(CompletionQueue& cq) noexcept;
+/// Drops the unread events of a queue pair or completion queue that is being destroyed.
+void drop_async_events(Context& context, const void* object) noexcept;
 
 // unsupported.cpp
 void set_unsupported_operations(Context& context) noexcept;

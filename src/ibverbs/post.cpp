@@ -43,6 +43,10 @@ int poll_cq(ibv_cq* base, int entries, ibv_wc* wc) noexcept {
     for (std::size_t i = 0; i < found; ++i) translate(batch[i], wc[done++]);
     if (found < wanted) break;
   }
+  if (done == 0 && entries > 0 && cq.engine->overrun()) {
+    fail_overrun(cq);
+    return -1;
+  }
   return done;
 }
 

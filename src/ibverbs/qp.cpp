@@ -197,7 +197,7 @@ namespace tw = tensorwire::ibverbs;
 TENSORWIRE_VERB ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* qp_init_attr) {
   return tw::guarded(EINVAL, [&]() -> ibv_qp* {
     ibv_qp_init_attr_ex wanted{};
-    std::memcpy(&wanted, qp_init_attr, sizeof *qp_init_attr);  // the extended struct begins with the plain one
+    std::memcpy(&wanted, qp_init_attr, offsetof(ibv_qp_init_attr_ex, comp_mask));  // so far both structs are the same
     wanted.pd = pd;
     tw::QueuePair* qp = tw::create(pd->context, wanted, 0, qp_init_attr->cap);
     return qp == nullptr ? nullptr : &qp->qp_base;

@@ -256,5 +256,40 @@ TEST_F(AsyncTest, DestroyDropsUnreadEventsAndWaitsForReadOnes) {
   EXPECT_FALSE(readable(context()->async_fd, 0ms));
 }
 
+TEST_F(AsyncTest, OverrunIsFatalForTheQueueAndTold) {
+  Owned<ibv_cq> narrow = make_cq(2);
+  Owned<ibv_qp> sender = make_qp(narrow.get());
+  const Owned<ibv_qp> receiver = make_qp(right.cq.get());
+  connect(sender.get(), receiver.get());
+  connect(receiver.get(), sender.get());
+  const int depth = narrow->cqe;
+  for (int i = 0; i <= depth; ++i) {  // one more than fits
+    ibv_send_wr write = request(IBV_WR_RDMA_WRITE, static_cast<std::uint64_t>(i));
+    write.wr.rdma.remote_addr = right.address(0);
+    write.wr.rdma.rkey = right.mr->rkey;
+    ASSERT_EQ(post(sender.get(), write), 0);
+  }
+  std::this_thread::sleep_for(200ms);  // all complete without a poll
+  std::array<ibv_wc, 8> wc{};
+  for (int i = 0; i < depth; ++i) EXPECT_EQ(ibv_poll_cq(narrow.get(), 1, wc.data()), 1);
+  EXPECT_EQ(ibv_poll_cq(narrow.get(), 1, wc.data()), -1);
+  EXPECT_EQ(ibv_poll_cq(narrow.get(), 1, wc.data()), -1);
+
+  ASSERT_TRUE(readable(context()->async_fd, 5s));
+  ibv_async_event event{};
+  do {
+    ASSERT_EQ(ibv_get_async_event(context(), &event), 0);
+    if (event.event_type != IBV_EVENT_CQ_ERR) ibv_ack_async_event(&event);
+  } while (event.event_type != IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(event.element.cq, narrow.get());
+  sender.reset();
+  std::thread later([&] {
+    std::this_thread::sleep_for(20ms);
+    ibv_ack_async_event(&event);
+  });
+  narrow.reset();  // waits for that
+  later.join();
+}
+
 }  // namespace
 }  // namespace tensorwire::ibverbs::test

@@ -137,7 +137,7 @@ def pingpong(*options, iterations=200):
 
 def write_latency():
     for output in pair("ib_write_lat", "-x", 1, "-F", "-n", 1000):
-        row = expect(output, r"^ 2 +1000 +([\d.]+) +([\d.]+) +([\d.]+) ", "result row")
+        row = expect(output, r"^ 2\s+1000\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s", "result row")
         lowest, highest, typical = map(float, row.groups())
         if not 0 < lowest <= typical <= highest:
             raise Failure(f"latencies out of order: {row[0]}")
@@ -146,7 +146,7 @@ def write_latency():
 def write_bandwidth(*options):
     def case():
         _, output = pair("ib_write_bw", "-x", 1, "-F", "-n", 500, *options)
-        row = expect(output, r"^ 65536 +\d+ +([\d.]+) +([\d.]+) ", "result row")
+        row = expect(output, r"^ 65536\s+\d+\s+([\d.]+)\s+([\d.]+)\s", "result row")
         if float(row[2]) < 10:
             raise Failure(f"{row[2]} MB/s is no bandwidth")
 
@@ -155,7 +155,7 @@ def write_bandwidth(*options):
 
 def send_latency(*options):
     def case():
-        expect(pair("ib_send_lat", "-x", 1, "-F", "-n", 500, "-s", 64, *options)[1], r"^ 64 +500 +[\d.]+ ", "result row")
+        expect(pair("ib_send_lat", "-x", 1, "-F", "-n", 500, "-s", 64, *options)[1], r"^ 64\s+500\s+[\d.]+\s", "result row")
 
     return case
 
