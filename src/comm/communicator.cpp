@@ -18,6 +18,7 @@ namespace {
 constexpr std::uint32_t kIdlePollsPerWatch = 16;
 /// When the link fails, the group often knows the real cause a moment later: a rank that died.
 constexpr Ps kCauseGrace = 300 * kMillisecond;
+constexpr Ps kDrainBound = 1 * kSecond;
 
 std::string seconds_text(Ps duration) { return fmt::format("{:.3g} s", static_cast<double>(duration) / kSecond); }
 
@@ -29,6 +30,7 @@ bool known(collective::DType dtype) noexcept {
 }  // namespace
 
 bool Communicator::State::write(const WriteRequest& request) noexcept {
+  if (request.token != collective::kNoToken) ++user_writes_;
   if (!options_.fault_hook) return link_->post_write(request);
   WriteRequest changed = request;
   options_.fault_hook(changed);
@@ -120,6 +122,7 @@ void Communicator::State::take_events(int count) noexcept {
       last_arrival_peer_ = event.peer;
       runner_->on_arrival(event.peer, event.immediate);
     } else {
+      --user_writes_;
       runner_->on_sent(event.token);
     }
   }
@@ -169,10 +172,26 @@ bool Communicator::State::fail(CommErrorKind kind, int peer, const std::string& 
   if (broken_) return false;
   broken_ = true;
   error_ = CommError{kind, peer, fmt::format("all-reduce {} on rank {}: {}", operation_sequence_, config_.rank, why)};
+  // The caller may free its buffers now. Where ranks disagree all of them are well and the writes end by themselves;
+  // the queue pairs live on, because the others need our signatures to see the disagreement too.
+  if (kind != CommErrorKind::kDisagreement || !drain_user_writes()) link_->abandon();
   // The others learn at once what they could only find out by waiting. A rank that died they see themselves; and where
   // ranks disagree, each names the culprit better than we could.
   if (kind != CommErrorKind::kPeerFailed && kind != CommErrorKind::kDisagreement) group_->abort(error_->line);
   return false;
+}
+
+bool Communicator::State::drain_user_writes() noexcept {
+  Waiter waiter{options_.wait, *link_};
+  for (const Ps until = monotonic_now() + kDrainBound; user_writes_ != 0 && monotonic_now() < until;) {
+    const int count = link_->poll(events_);
+    if (count < 0) return false;
+    for (int i = 0; i < count; ++i) {
+      if (events_[static_cast<std::size_t>(i)].kind == LinkEventKind::kSent) --user_writes_;
+    }
+    if (count == 0) waiter.pause();
+  }
+  return user_writes_ == 0;
 }
 
 bool Communicator::State::fail_by_group() noexcept {

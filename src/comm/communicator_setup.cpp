@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "base/bytes.hpp"
 #include "base/error.hpp"
@@ -22,6 +23,7 @@ constexpr std::uint32_t kMessagesPerSequence = 2;
 constexpr std::uint32_t kLeastSendDepth = 128;
 /// How long the end of a communicator waits for the peers to have got everything.
 constexpr Ps kFarewellBound = 5 * kSecond;
+constexpr Ps kDisagreementBound = 1 * kSecond;
 
 /// An option that must be the same on all ranks, as it goes through the exchange.
 struct SharedOption {
@@ -46,7 +48,8 @@ std::unique_ptr<Communicator> Communicator::create(bootstrap::Group& group, cons
   return std::unique_ptr<Communicator>{new Communicator{std::make_unique<State>(group, options)}};
 }
 
-Communicator::State::State(bootstrap::Group& group, const CommOptions& options) : group_(&group), options_(options) {
+Communicator::State::State(bootstrap::Group& group, const CommOptions& options)
+    : group_(&group), options_(options), exceptions_at_birth_(std::uncaught_exceptions()) {
   if (options.depth < 2 || options.depth > 64 || options.slot_payload_bytes < 2 * collective::kChunkAlignment ||
       options.slot_payload_bytes % collective::kChunkAlignment != 0 || options.queue_pairs_per_peer == 0) {
     throw Error{
@@ -72,12 +75,15 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& options) 
   log_info(describe());
 }
 
+// What we wrote last may still be on its way, and on the same host the peer even fetches it from our memory: the queue
+// pairs must live until every peer has it. A peer that is at this point too has got all it waited for. After a
+// disagreement it is the same: the others still need our signature to see it themselves.
 Communicator::State::~State() {
-  // What we wrote last may still be on its way: the queue pairs must live until every peer has it. A peer that is at
-  // this point too has got all it waited for.
-  if (broken_ || group_->failed() || config_.ranks == 1) return;
+  const bool disagreed = broken_ && error_->kind == CommErrorKind::kDisagreement;
+  const bool by_exception = std::uncaught_exceptions() > exceptions_at_birth_;
+  if ((broken_ && !disagreed) || by_exception || group_->failed() || config_.ranks == 1) return;
   try {
-    group_->barrier(kFarewellBound);
+    group_->barrier(disagreed ? kDisagreementBound : kFarewellBound);
   } catch (const Error& error) {
     log_debug(fmt::format("the end of the communicator was not awaited: {}", error.what()));
   }

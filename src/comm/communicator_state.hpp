@@ -71,9 +71,12 @@ class Communicator::State final : public collective::HostActions {
   bool fail_by_group() noexcept;
   bool fail_by_link() noexcept;
   bool fail_by_runner() noexcept;
+  /// Waits until no write reads user memory any more, a second at most. False: some still do.
+  bool drain_user_writes() noexcept;
 
   bootstrap::Group* group_;
   CommOptions options_;
+  int exceptions_at_birth_;
   collective::RunnerConfig config_;
   std::optional<ScratchMemory> scratch_;
   std::unique_ptr<Link> link_;
@@ -83,7 +86,8 @@ class Communicator::State final : public collective::HostActions {
   std::uint32_t operation_sequence_ = 0;
   std::uint64_t bytes_reduced_ = 0;
   std::uint32_t last_arrival_peer_ = 0;
-  std::vector<Ps> waited_for_;  ///< by peer
+  std::uint32_t user_writes_ = 0;  ///< writes sourced from user memory that are not done
+  std::vector<Ps> waited_for_;     ///< by peer
   std::optional<CommError> error_;
   bool broken_ = false;  ///< the error is sticky
   std::atomic<bool> abort_requested_{false};

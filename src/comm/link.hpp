@@ -85,6 +85,11 @@ class Link {
   /// Sleeps until an event may be there, or `bound` has passed. Spurious returns are fine.
   virtual void wait(Ps bound) noexcept = 0;
 
+  /// The communicator failed: when this returns, no posted write reads user memory any more. Nothing else may be
+  /// called afterwards but failure(), stats() and describe(). For links that read memory only inside their calls there
+  /// is nothing to do.
+  virtual void abandon() noexcept {}
+
   /// The first failure, or null.
   [[nodiscard]] virtual const LinkFailure* failure() const noexcept = 0;
   [[nodiscard]] virtual PeerStats stats(std::uint32_t peer) const noexcept = 0;

@@ -148,6 +148,12 @@ void VerbsLink::wait(Ps bound) noexcept {
   completion_count_ = static_cast<std::size_t>(std::max(found, 0));  // an error shows again at the next poll
 }
 
+void VerbsLink::abandon() noexcept {
+  for (Lane& lane : lanes_) {
+    if (lane.qp != nullptr) lane.qp->flush();
+  }
+}
+
 void VerbsLink::fail(std::uint32_t lane, const ErrorParts& parts) noexcept {
   if (failure_) return;
   failure_ = LinkFailure{lanes_[lane].peer, Error{parts}.what()};

@@ -38,6 +38,7 @@ class VerbsLink final : public Link {
   bool post_write(const WriteRequest& request) noexcept override;
   int poll(std::span<LinkEvent> events) noexcept override;
   void wait(Ps bound) noexcept override;
+  void abandon() noexcept override;
   [[nodiscard]] const LinkFailure* failure() const noexcept override { return failure_ ? &*failure_ : nullptr; }
   [[nodiscard]] PeerStats stats(std::uint32_t peer) const noexcept override { return peers_[peer].stats; }
   [[nodiscard]] std::string describe(std::uint32_t peer) const override;
