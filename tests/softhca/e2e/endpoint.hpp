@@ -17,6 +17,13 @@
 
 namespace tensorwire::softhca::testing {
 
+/// ThreadSanitizer neither survives a jump out of its memcpy nor lets a forked child of threads start threads.
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
 inline DeviceInfo loopback_device() { return list_devices().front(); }
 
 /// Addresses that no other test process uses: 127.x.y.z with x.y from the process id.

@@ -66,6 +66,7 @@ TEST(Claim, AnAddressOfAnotherInterfaceThatIsOwnedNamesItself) {
 }
 
 TEST(Open, LoopbackTakesTheNextFreeAddressAndIsShared) {
+  if (kThreadSanitizer) GTEST_SKIP();
   const auto first = Hca::open(loopback_device());
   EXPECT_TRUE(is_loopback(first->device().ipv4));
   EXPECT_EQ(Hca::open(loopback_device()), first) << "one Hca per process and device";
@@ -126,6 +127,7 @@ TEST(Register, WrongMemoryIsRefused) {
 }
 
 TEST(Fork, TheChildHasADeadHcaAndTheParentGoesOn) {
+  if (kThreadSanitizer) GTEST_SKIP();
   Endpoint a{open_at(loopback_device(), test_address(0), packets_only())};
   Endpoint b{open_at(loopback_device(), test_address(1), packets_only())};
   ASSERT_EQ(a.connect(b.address()), 0);
