@@ -3,6 +3,7 @@
 #include "collective/reduce_kernels.hpp"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <xmmintrin.h>
 #endif
 
@@ -25,12 +26,20 @@ const Kernels& kernels_of(SimdLevel level) noexcept {
   return scalar_kernels();
 }
 
+#if defined(__x86_64__)
+/// Clang 16 knows no name for it in __builtin_cpu_supports.
+bool has_f16c() noexcept {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 SimdLevel supported_level() noexcept {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
     return SimdLevel::kAvx512;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return SimdLevel::kAvx2;
+  if (__builtin_cpu_supports("avx2") && has_f16c()) return SimdLevel::kAvx2;
 #endif
   return SimdLevel::kScalar;
 }
