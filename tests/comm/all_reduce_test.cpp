@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <span>
+
 #include "base/error.hpp"
 #include "rank_processes.hpp"
 #include "tensors.hpp"
@@ -24,14 +28,14 @@ void check_one(Communicator& comm, std::uint64_t seed, std::size_t bytes, DType 
   const std::size_t count = bytes / collective::element_bytes(dtype);
   const auto input = input_of(seed, comm.rank(), count, dtype);
   std::vector<std::byte> in(input.size() + 2 * kCanary, std::byte{0x5a});
-  std::copy(input.begin(), input.end(), in.begin() + kCanary);
+  if (count != 0) std::memcpy(in.data() + kCanary, input.data(), count * collective::element_bytes(dtype));
   std::vector<std::byte> apart(in.size(), std::byte{0x5a});
   std::vector<std::byte>& out = in_place ? in : apart;
   const std::string what =
       fmt::format("{} bytes of {}{}", bytes, collective::name_of(dtype), in_place ? " in place" : "");
   if (!comm.all_reduce(in.data() + kCanary, out.data() + kCanary, count, dtype)) throw Error{what, comm.error()->line};
   const auto expected = sum_of(seed, comm.size(), count, dtype);
-  if (!std::equal(expected.begin(), expected.end(), out.begin() + kCanary)) throw Error{what, "wrong sum"};
+  if (!std::ranges::equal(expected, std::span{out}.subspan(kCanary, expected.size()))) throw Error{what, "wrong sum"};
   for (const auto* memory : {&in, &out}) {
     for (std::size_t i = 0; i < kCanary; ++i) {
       if ((*memory)[i] != std::byte{0x5a} || (*memory)[memory->size() - 1 - i] != std::byte{0x5a}) {
