@@ -28,7 +28,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(tw_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 target_include_directories(tw_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-target_compile_definitions(tw_flags INTERFACE FMT_HEADER_ONLY=1 $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:_GNU_SOURCE>)
+target_compile_definitions(tw_flags INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:_GNU_SOURCE>)
+# fmt as a library: header-only it would be compiled anew in every file that prints (more than half of their time).
+find_package(fmt REQUIRED)
+target_link_libraries(tw_flags INTERFACE fmt::fmt)
 if(TENSORWIRE_STATIC_RUNTIME)
   target_link_options(tw_flags INTERFACE -static-libstdc++ -static-libgcc)
 endif()

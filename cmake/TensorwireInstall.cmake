@@ -14,17 +14,16 @@ if(TARGET ibverbs_dropin)
   add_dependencies(rooms ibverbs_dropin)
 endif()
 
-# Distributions ship ISA-L as a shared library only, so it travels along under its soname.
-find_library(isal_library isal REQUIRED)
-file(REAL_PATH ${isal_library} isal_file)
-install(PROGRAMS ${isal_file} DESTINATION ${TENSORWIRE_LIBDIR} RENAME libisal.so.2)
+foreach(library soname IN ZIP_LISTS TENSORWIRE_BUNDLED TENSORWIRE_BUNDLED_SONAMES)
+  install(PROGRAMS ${library} DESTINATION ${TENSORWIRE_LIBDIR} RENAME ${soname})
+endforeach()
 
 install(DIRECTORY include/ DESTINATION include OPTIONAL)
 install(FILES README.md LICENSE DESTINATION ${TENSORWIRE_DOCDIR})
 install(DIRECTORY docs/ DESTINATION ${TENSORWIRE_DOCDIR} OPTIONAL FILES_MATCHING PATTERN "*.md")
 
 # The licences of what is compiled in or bundled, as the distribution recorded them.
-foreach(package libisal2 libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libstdc++6)
+foreach(package libisal2 libfmt9 libspdlog-dev libcli11-dev nlohmann-json3-dev libstdc++6)
   install(FILES /usr/share/doc/${package}/copyright DESTINATION ${TENSORWIRE_DOCDIR}/third-party
     RENAME ${package}.txt OPTIONAL)
 endforeach()

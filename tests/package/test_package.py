@@ -53,7 +53,7 @@ class Tarball(unittest.TestCase):
                               capture_output=True, timeout=90, stdin=subprocess.DEVNULL)
 
     def test_holds_what_a_user_needs(self):
-        for path in ("lib/tensorwire/libibverbs.so.1", "lib/tensorwire/libibverbs.so", "lib/tensorwire/libisal.so.2",
+        for path in ("lib/tensorwire/libibverbs.so.1", "lib/tensorwire/libibverbs.so", "lib/tensorwire/libisal.so.2", "lib/tensorwire/libfmt.so.9",
                      "share/doc/tensorwire/README.md", "share/doc/tensorwire/LICENSE",
                      "share/doc/tensorwire/third-party"):
             self.assertTrue((self.root / path).exists(), path)

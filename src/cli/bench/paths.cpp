@@ -31,10 +31,10 @@ class CommPath final : public BenchPath {
     throw Error{"all-reduce over " + name(), communicator_->error()->line};
   }
   [[nodiscard]] std::optional<std::uint64_t> packets() const override {
-    return communicator_->packet_counter("tx_packets");
+    return communicator_->device_counter("port_xmit_packets");
   }
   [[nodiscard]] std::optional<std::uint64_t> retransmissions() const override {
-    return communicator_->packet_counter("retransmitted_packets");
+    return communicator_->device_counter("retransmitted_packets");
   }
   [[nodiscard]] std::string description() const override { return communicator_->describe(); }
   [[nodiscard]] std::string algorithm() const override {

@@ -271,5 +271,31 @@ TEST(LocalLinkInOneProcess, TargetMemoryThatVanishedIsARemoteOperationalError) {
   }
 }
 
+/// One direction over the ring, the other in packets: each end decides for what it sends.
+TEST_F(LocalLinkTest, OneEndMayTakePackets) {
+  Endpoint::Settings packets;
+  packets.link = LinkChoice::kPackets;
+  ASSERT_NO_FATAL_FAILURE(start(packets, {}));
+  ASSERT_EQ(link(), "same-host link");
+  for (const std::uint32_t bytes : {0U, 1U, 4096U, 4097U, 100'000U, kBytes}) {
+    SCOPED_TRACE(bytes);
+    ASSERT_NO_FATAL_FAILURE(expect_echo(0, bytes));
+  }
+}
+
+TEST_F(LocalLinkTest, OneEndMayTakeSmallPackets) {
+  Endpoint::Settings packets;
+  packets.link = LinkChoice::kPackets;
+  packets.mtu = transport::MtuCode::k1024;
+  Endpoint::Settings ring;
+  ring.mtu = transport::MtuCode::k1024;
+  ASSERT_NO_FATAL_FAILURE(start(packets, ring));
+  ASSERT_EQ(link(), "same-host link");
+  for (const std::uint32_t bytes : {1U, 1024U, 1025U, 100'000U}) {
+    SCOPED_TRACE(bytes);
+    ASSERT_NO_FATAL_FAILURE(expect_echo(0, bytes));
+  }
+}
+
 }  // namespace
 }  // namespace tensorwire::softhca::testing
