@@ -170,7 +170,8 @@ TEST(Reduce, EveryLevelGivesTheSameBits) {
       if (level == SimdLevel::kScalar) reference = result;
       ASSERT_EQ(result, reference) << name_of(level) << " " << name_of(dtype) << " n " << n << " count " << count;
       if (twice) {
-        ASSERT_EQ(std::memcmp(second.data() + second_shift, reference.data(), bytes), 0);
+        ASSERT_TRUE(
+            std::equal(reference.begin(), reference.end(), second.begin() + static_cast<std::ptrdiff_t>(second_shift)));
       }
       for (std::size_t i = 0; i < out.size(); ++i) {
         if (i < shift || i >= shift + bytes) {

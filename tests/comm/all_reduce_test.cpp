@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ostream>
 #include <span>
 
 #include "base/error.hpp"
@@ -22,6 +23,14 @@ struct Setting {
   std::uint32_t queue_pairs;
   std::uint32_t depth;
 };
+
+std::string name_of(const Setting& setting) {
+  return fmt::format("{}ranks_{}_{}qp_depth{}", setting.ranks, setting.path == PathChoice::kAuto ? "auto" : "packets",
+                     setting.queue_pairs, setting.depth);
+}
+
+/// How GoogleTest prints one.
+void PrintTo(const Setting& setting, std::ostream* out) { *out << name_of(setting); }
 
 void check_one(Communicator& comm, std::uint64_t seed, std::size_t bytes, DType dtype, bool in_place) {
   constexpr std::size_t kCanary = 64;
@@ -83,11 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, AllReduce,
                                          Setting{2, PathChoice::kPackets, 1, 2}, Setting{3, PathChoice::kAuto, 1, 3},
                                          Setting{3, PathChoice::kPackets, 2, 2}, Setting{4, PathChoice::kAuto, 1, 2},
                                          Setting{4, PathChoice::kPackets, 1, 4}),
-                         [](const auto& setting) {
-                           return fmt::format("{}ranks_{}_{}qp_depth{}", setting.param.ranks,
-                                              setting.param.path == PathChoice::kAuto ? "auto" : "packets",
-                                              setting.param.queue_pairs, setting.param.depth);
-                         });
+                         [](const auto& test) { return name_of(test.param); });
 
 TEST(AllReduceArguments, BadOnesAreRefusedAndHarmNothing) {
   const auto results = run_ranks(2, [](bootstrap::Group& group) {
