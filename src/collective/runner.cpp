@@ -12,7 +12,7 @@
 namespace tensorwire::collective {
 
 void HostActions::copy(const std::byte* from, std::byte* to, std::size_t bytes) noexcept {
-  if (from != to) std::memcpy(to, from, bytes);
+  if (from != to && bytes != 0) std::memcpy(to, from, bytes);
 }
 
 void HostActions::reduce(const Shape& shape, std::span<const std::byte* const> operands, std::byte* output,

@@ -106,7 +106,7 @@ class RandomNetwork {
       if (active->output() == nullptr) continue;
       const std::byte* begin = active->output();
       const std::vector<std::byte>& before = active->output_before;
-      if (std::memcmp(begin, before.data(), before.size()) != 0) return false;
+      if (!std::equal(before.begin(), before.end(), begin)) return false;
     }
     return true;
   }
