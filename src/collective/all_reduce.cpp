@@ -55,14 +55,13 @@ Program build_alone(Algorithm algorithm, const Shape& shape) {
 
 // Bytes that the CPU touches for a tensor of S bytes (r = read, w = write), the transport's own aside:
 //   kSendSlot: copy in S r + S w; reduce n S r + S w         n = 2: 5 S
-//   kInput:    reduce n S r + S w                            n = 2: 3 S, but the output waits for the peers'
-//   acknowledgements
+//   kInput:    reduce n S r + S w                            n = 2: 3 S, but the end waits for acknowledgements
 Program build_one_shot(const Shape& shape, std::uint32_t rank, OneShotSource source) {
   if (shape.ranks == 1 && rank == 0) return build_alone(Algorithm::kOneShot, shape);
   ProgramBuilder builder{Algorithm::kOneShot, shape, rank};
   const std::uint64_t bytes = shape.bytes();
   const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
-  const bool from_input = source == OneShotSource::kInput;
+  const bool from_input = source != OneShotSource::kSendSlot;
 
   std::uint16_t copied = kNoStep;
   if (!from_input && bytes != 0) copied = builder.copy({Place::kInput, 0, 0}, {Place::kSendSlot, 0, 0}, bytes);
@@ -71,8 +70,10 @@ Program build_one_shot(const Shape& shape, std::uint32_t rank, OneShotSource sou
   std::vector<std::uint16_t> before_output;
   for (const std::uint32_t peer : peers) {
     const std::uint16_t written = builder.write(peer, 0, from, 0, bytes, {copied});
-    // The output may be the input, and a peer's arrival does not say that it has ours.
-    if (from_input && bytes != 0) before_output.push_back(builder.sent(written));
+    if (!from_input || bytes == 0) continue;
+    const std::uint16_t sent = builder.sent(written);
+    // In place the sum overwrites the source, and a peer's arrival does not say that the peer has ours.
+    if (source == OneShotSource::kInputInPlace) before_output.push_back(sent);
   }
   std::vector<std::uint16_t> arrivals;
   for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
@@ -130,19 +131,22 @@ Program build_two_shot(const Shape& shape, std::uint32_t rank) {
   return builder.finish();
 }
 
-Program build(Algorithm algorithm, const Shape& shape, std::uint32_t rank) {
-  return algorithm == Algorithm::kOneShot ? build_one_shot(shape, rank) : build_two_shot(shape, rank);
-}
-
 Plan build_plan(Algorithm algorithm, const Shape& shape) {
   Plan plan;
-  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank) plan.programs.push_back(build(algorithm, shape, rank));
+  for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
+    plan.programs.push_back(algorithm == Algorithm::kOneShot ? build_one_shot(shape, rank)
+                                                             : build_two_shot(shape, rank));
   return plan;
 }
 
 Algorithm choose(const Shape& shape, const Thresholds& thresholds) noexcept {
   const std::uint64_t limit = shape.ranks <= 2 ? thresholds.one_shot_bytes_pair : thresholds.one_shot_bytes;
   return shape.bytes() <= limit ? Algorithm::kOneShot : Algorithm::kTwoShot;
+}
+
+OneShotSource choose_source(const Shape& shape, const Thresholds& thresholds, bool in_place) noexcept {
+  if (shape.bytes() <= thresholds.copy_in_bytes) return OneShotSource::kSendSlot;
+  return in_place ? OneShotSource::kInputInPlace : OneShotSource::kInput;
 }
 
 Segmentation split(Algorithm algorithm, const Shape& shape, std::uint64_t slot_payload_bytes) {

@@ -8,10 +8,11 @@
 
 namespace tensorwire::collective {
 
-/// Where one-shot writes are sourced from.
+/// Where one-shot writes are sourced from: a rank's own affair, peers need not agree.
 enum class OneShotSource : std::uint8_t {
-  kSendSlot,  ///< input is copied to a send slot: complete without waiting for acknowledgements
-  kInput,     ///< no copy; complete, and the output touched, only after every write's own send completion
+  kSendSlot,      ///< input is copied to a send slot: complete without waiting for acknowledgements
+  kInput,         ///< no copy; complete only after every write's own send completion. Output apart from the input
+  kInputInPlace,  ///< likewise, and the output, which is the input, is not touched before those completions
 };
 
 /// Every rank writes its whole tensor to every other: one hop, (n-1) x bytes sent by each rank.
@@ -23,17 +24,21 @@ enum class OneShotSource : std::uint8_t {
 /// @throws Error on a bad shape or rank.
 [[nodiscard]] Program build_two_shot(const Shape& shape, std::uint32_t rank);
 
-[[nodiscard]] Program build(Algorithm algorithm, const Shape& shape, std::uint32_t rank);
 /// The programs of all ranks.
 [[nodiscard]] Plan build_plan(Algorithm algorithm, const Shape& shape);
 
-/// From which size on two-shot wins; the largest tensor, in bytes, that goes in one shot.
+/// Where one way of doing it becomes better than another, in bytes of the tensor. Measured over the same-host link
+/// (docs/performance.md).
 struct Thresholds {
-  std::uint64_t one_shot_bytes = 16 * 1024;       ///< for n > 2: one-shot sends n/2 times the bytes of two-shot
-  std::uint64_t one_shot_bytes_pair = 64 * 1024;  ///< for n = 2: the same bytes in one hop, but a copy more
+  static constexpr std::uint64_t kAlways = ~std::uint64_t{0};
+
+  std::uint64_t one_shot_bytes = 16 * 1024;  ///< n > 2: the largest tensor in one shot, which sends n/2 times as much
+  std::uint64_t one_shot_bytes_pair = kAlways;  ///< n = 2: one shot sends the same bytes in one hop
+  std::uint64_t copy_in_bytes = 8 * 1024;       ///< one-shot: the largest tensor that is copied to a send slot
 };
 
 [[nodiscard]] Algorithm choose(const Shape& shape, const Thresholds& thresholds) noexcept;
+[[nodiscard]] OneShotSource choose_source(const Shape& shape, const Thresholds& thresholds, bool in_place) noexcept;
 
 /// A message cut into sequence numbers: all segments have `segment_count` elements but the last.
 struct Segmentation {

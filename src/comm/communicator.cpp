@@ -44,7 +44,7 @@ bool Communicator::State::all_reduce(const void* in, void* out, std::size_t coun
   if (runner_->idle()) programs_->trim();
 
   Operation operation;
-  operation.programs = &programs_->get({config_.ranks, count, dtype, op}, *runner_);
+  operation.programs = &programs_->get({config_.ranks, count, dtype, op}, in == out, *runner_);
   operation.input = static_cast<const std::byte*>(in);
   operation.output = static_cast<std::byte*>(out);
   const std::size_t bytes = count * element_bytes(dtype);

@@ -21,28 +21,34 @@ bool reads_input(const collective::Program& program) noexcept {
 
 }  // namespace
 
-const CachedPrograms& ProgramCache::get(const collective::Shape& shape, collective::Runner& runner) {
+const CachedPrograms& ProgramCache::get(const collective::Shape& shape, bool in_place, collective::Runner& runner) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const std::size_t at = (last_ + i) % entries_.size();
-    if (!same(entries_[at]->shape, shape)) continue;
+    if (!same(entries_[at]->shape, shape) || entries_[at]->in_place != in_place) continue;
     last_ = at;
     return *entries_[at];
   }
   auto entry = std::make_unique<CachedPrograms>();
   entry->shape = shape;
+  entry->in_place = in_place;
   entry->algorithm = collective::choose(shape, thresholds_);
   entry->cut = collective::split(entry->algorithm, shape, slot_payload_bytes_);
-  collective::Shape segment = shape;
-  segment.count = entry->cut.segment_count;
-  entry->full = collective::build(entry->algorithm, segment, rank_);
-  segment.count = entry->cut.last_count;
-  entry->last = collective::build(entry->algorithm, segment, rank_);
+  entry->full = build(*entry, entry->cut.segment_count);
+  entry->last = build(*entry, entry->cut.last_count);
   entry->reads_input = reads_input(entry->full) || reads_input(entry->last);
   runner.reserve(entry->full);
   runner.reserve(entry->last);
   entries_.push_back(std::move(entry));
   last_ = entries_.size() - 1;
   return *entries_.back();
+}
+
+collective::Program ProgramCache::build(const CachedPrograms& entry, std::uint64_t segment_count) const {
+  collective::Shape segment = entry.shape;
+  segment.count = segment_count;
+  if (entry.algorithm == collective::Algorithm::kTwoShot) return collective::build_two_shot(segment, rank_);
+  return collective::build_one_shot(segment, rank_,
+                                    collective::choose_source(entry.shape, thresholds_, entry.in_place));
 }
 
 void ProgramCache::trim() noexcept {

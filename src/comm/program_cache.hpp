@@ -14,6 +14,7 @@ namespace tensorwire::comm {
 /// What it takes to run one all-reduce on this rank.
 struct CachedPrograms {
   collective::Shape shape;
+  bool in_place = false;
   collective::Algorithm algorithm = collective::Algorithm::kOneShot;
   collective::Segmentation cut;
   collective::Program full;  ///< of all segments but the last
@@ -27,11 +28,13 @@ class ProgramCache {
       : rank_(rank), slot_payload_bytes_(slot_payload_bytes), thresholds_(thresholds) {}
 
   /// Builds and reserves them in the runner at the first call of a shape. @throws Error.
-  const CachedPrograms& get(const collective::Shape& shape, collective::Runner& runner);
+  const CachedPrograms& get(const collective::Shape& shape, bool in_place, collective::Runner& runner);
   /// Forgets all when there are too many; call while no operation is under way.
   void trim() noexcept;
 
  private:
+  [[nodiscard]] collective::Program build(const CachedPrograms& entry, std::uint64_t segment_count) const;
+
   std::uint32_t rank_;
   std::uint64_t slot_payload_bytes_;
   collective::Thresholds thresholds_;

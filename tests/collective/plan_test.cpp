@@ -1,6 +1,7 @@
 // The builders make plans that are right, obey the protocol's rules, and can be read.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -83,14 +84,35 @@ TEST(Plan, EveryContributionOnceInRankOrder) {
         const auto what = std::to_string(ranks) + " ranks, " + std::to_string(count) + " elements";
         expect_sound(build_plan(Algorithm::kOneShot, shape), "one-shot, " + what);
         expect_sound(build_plan(Algorithm::kTwoShot, shape), "two-shot, " + what);
-        Plan from_input;
-        for (std::uint32_t r = 0; r < ranks; ++r) {
-          from_input.programs.push_back(build_one_shot(shape, r, OneShotSource::kInput));
+        for (const OneShotSource source : {OneShotSource::kInput, OneShotSource::kInputInPlace}) {
+          Plan from_input;
+          for (std::uint32_t r = 0; r < ranks; ++r) from_input.programs.push_back(build_one_shot(shape, r, source));
+          expect_sound(from_input, "one-shot from the input, " + what);
         }
-        expect_sound(from_input, "one-shot from the input, " + what);
       }
     }
   }
+}
+
+TEST(Plan, OneShotInPlaceOverwritesItsSourceOnlyWhenItIsSent) {
+  const Program program = build_one_shot({3, 64, DType::kFloat32, Op::kSum}, 1, OneShotSource::kInputInPlace);
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    if (program.steps[i].kind != StepKind::kReduce) continue;
+    const auto before = ancestors(program, static_cast<std::uint16_t>(i));
+    EXPECT_EQ(std::ranges::count_if(before, [&](auto step) { return program.steps[step].kind == StepKind::kSent; }), 2);
+  }
+}
+
+TEST(Plan, SourceOfOneShot) {
+  const Shape shape{2, 1024, DType::kFloat32, Op::kSum};
+  const auto chosen = [&](std::uint64_t copy_in_bytes, bool in_place) {
+    Thresholds thresholds;
+    thresholds.copy_in_bytes = copy_in_bytes;
+    return choose_source(shape, thresholds, in_place);
+  };
+  EXPECT_EQ(chosen(4096, false), OneShotSource::kSendSlot);
+  EXPECT_EQ(chosen(4095, false), OneShotSource::kInput);
+  EXPECT_EQ(chosen(4095, true), OneShotSource::kInputInPlace);
 }
 
 TEST(Plan, DestinationsRotate) {
@@ -128,7 +150,9 @@ TEST(Plan, SegmentsCoverTheMessageAndFitTheSlots) {
       ASSERT_EQ(cut.segment_count * element_bytes(shape.dtype) % kChunkAlignment, 0U);
     }
     for (const std::uint64_t count : {cut.segment_count, cut.last_count}) {
-      const Program program = build(algorithm, {shape.ranks, count, shape.dtype, shape.op}, 0);
+      const Shape segment{shape.ranks, count, shape.dtype, shape.op};
+      const Program program =
+          algorithm == Algorithm::kOneShot ? build_one_shot(segment, 0) : build_two_shot(segment, 0);
       ASSERT_LE(program.slot_payload_bytes, slot) << name_of(algorithm) << " " << shape.ranks << " " << count;
     }
   }
@@ -136,12 +160,12 @@ TEST(Plan, SegmentsCoverTheMessageAndFitTheSlots) {
 }
 
 TEST(Plan, ChoiceFollowsTheThresholds) {
-  const Thresholds thresholds{1000, 2000};
+  const Thresholds thresholds{1000, 2000, 0};
   EXPECT_EQ(choose({4, 250, DType::kFloat32, Op::kSum}, thresholds), Algorithm::kOneShot);
   EXPECT_EQ(choose({4, 251, DType::kFloat32, Op::kSum}, thresholds), Algorithm::kTwoShot);
   EXPECT_EQ(choose({2, 500, DType::kFloat32, Op::kSum}, thresholds), Algorithm::kOneShot);
   EXPECT_EQ(choose({2, 501, DType::kFloat32, Op::kSum}, thresholds), Algorithm::kTwoShot);
-  EXPECT_EQ(choose({2, 0, DType::kFloat32, Op::kSum}, {0, 0}), Algorithm::kOneShot);
+  EXPECT_EQ(choose({2, 0, DType::kFloat32, Op::kSum}, {0, 0, 0}), Algorithm::kOneShot);
 }
 
 TEST(Plan, BuildersRefuseNonsense) {

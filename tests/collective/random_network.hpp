@@ -307,7 +307,7 @@ class RandomNetwork {
             build_broadcast(shape, rank.index, static_cast<std::uint32_t>(call.broadcast_root)));
       }
       return std::make_unique<Program>(call.algorithm == Algorithm::kOneShot
-                                           ? build_one_shot(shape, rank.index, call.source)
+                                           ? build_one_shot(shape, rank.index, source_of(call))
                                            : build_two_shot(shape, rank.index));
     };
     active->full = program(active->cut.segment_count);
@@ -315,6 +315,10 @@ class RandomNetwork {
     rank.runner->reserve(*active->full);
     rank.runner->reserve(*active->last);
     rank.active.push_back(std::move(active));
+  }
+
+  static OneShotSource source_of(const Call& call) {
+    return call.source == OneShotSource::kInput && call.in_place ? OneShotSource::kInputInPlace : call.source;
   }
 
   void begin_segment(Rank& rank, ActiveCall& call) {

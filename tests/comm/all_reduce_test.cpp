@@ -126,7 +126,7 @@ TEST(AllReduceFault, AWriteToTheWrongSlotIsCaught) {
         [&](bootstrap::Group& group) {
           std::uint32_t writes = 0;
           CommOptions options = soft_options();
-          options.thresholds = {0, 0};
+          options.thresholds = {0, 0, 0};
           options.operation_timeout = 5 * kSecond;
           if (group.rank() == 1) {
             options.fault_hook = [&](WriteRequest& request) {
