@@ -29,9 +29,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
 endif()
 target_include_directories(tw_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_compile_definitions(tw_flags INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:_GNU_SOURCE>)
-# fmt as a library: header-only it would be compiled anew in every file that prints (more than half of their time).
-find_package(fmt REQUIRED)
-target_link_libraries(tw_flags INTERFACE fmt::fmt)
+
 if(TENSORWIRE_STATIC_RUNTIME)
   target_link_options(tw_flags INTERFACE -static-libstdc++ -static-libgcc)
 endif()

@@ -1,11 +1,9 @@
 # The installed tree is relocatable: bin/tensorwire, lib/tensorwire/ with the drop-in libibverbs.so.1 and every library
 # that is not part of glibc, include/tensorwire/. The build tree has the same shape, so the program finds the drop-in
 # beside itself in both.
-set(TENSORWIRE_LIBDIR lib/tensorwire)
 set(TENSORWIRE_DOCDIR share/doc/tensorwire)
 
 if(TARGET tensorwire)
-  set_target_properties(tensorwire PROPERTIES INSTALL_RPATH "$ORIGIN/../${TENSORWIRE_LIBDIR}")
   install(TARGETS tensorwire RUNTIME DESTINATION bin)
   add_dependencies(rooms tensorwire)
 endif()
@@ -15,7 +13,7 @@ if(TARGET ibverbs_dropin)
 endif()
 
 foreach(library soname IN ZIP_LISTS TENSORWIRE_BUNDLED TENSORWIRE_BUNDLED_SONAMES)
-  install(PROGRAMS ${library} DESTINATION ${TENSORWIRE_LIBDIR} RENAME ${soname})
+  install(PROGRAMS ${library} DESTINATION ${TENSORWIRE_LIBDIR}/${TENSORWIRE_BUNDLE_FOLDER} RENAME ${soname})
 endforeach()
 
 install(DIRECTORY include/ DESTINATION include OPTIONAL)
@@ -23,7 +21,7 @@ install(FILES README.md LICENSE DESTINATION ${TENSORWIRE_DOCDIR})
 install(DIRECTORY docs/ DESTINATION ${TENSORWIRE_DOCDIR} OPTIONAL FILES_MATCHING PATTERN "*.md")
 
 # The licences of what is compiled in or bundled, as the distribution recorded them.
-foreach(package libisal2 libfmt9 libspdlog-dev libcli11-dev nlohmann-json3-dev libstdc++6)
+foreach(package libisal2 libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libstdc++6)
   install(FILES /usr/share/doc/${package}/copyright DESTINATION ${TENSORWIRE_DOCDIR}/third-party
     RENAME ${package}.txt OPTIONAL)
 endforeach()

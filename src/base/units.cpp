@@ -147,6 +147,7 @@ std::string format_bytes(std::uint64_t bytes) {
 
 std::string format_duration(Ps duration) {
   if (duration == kNever) return "never";
+  if (duration == 0) return "0";
   const bool negative = duration < 0;
   const std::uint64_t magnitude =
       negative ? std::uint64_t{0} - static_cast<std::uint64_t>(duration) : static_cast<std::uint64_t>(duration);

@@ -122,9 +122,12 @@ Library::Library(void* handle, std::string path) : handle_(handle), path_(std::m
 Library::~Library() { dlclose(handle_); }
 
 std::shared_ptr<const Library> Library::open_system() {
-  void* handle = dlopen(kSystemName, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return nullptr;
-  return std::make_shared<const Library>(handle, kSystemName);
+  // Once, and kept: the user-space HCA has the same soname, so that after it was loaded the loader would answer with it.
+  static const std::shared_ptr<const Library> system = []() -> std::shared_ptr<const Library> {
+    void* handle = dlopen(kSystemName, RTLD_NOW | RTLD_LOCAL);
+    return handle == nullptr ? nullptr : std::make_shared<const Library>(handle, kSystemName);
+  }();
+  return system;
 }
 
 std::shared_ptr<const Library> Library::open_soft() {

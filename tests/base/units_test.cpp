@@ -81,7 +81,7 @@ TEST(Units, PrintsSizes) {
 }
 
 TEST(Units, PrintsDurations) {
-  EXPECT_EQ(format_duration(0), "0ps");
+  EXPECT_EQ(format_duration(0), "0");
   EXPECT_EQ(format_duration(999), "999ps");
   EXPECT_EQ(format_duration(75 * kMicrosecond), "75us");
   EXPECT_EQ(format_duration(1'234'567), "1.235us");
@@ -97,7 +97,7 @@ TEST(Units, WhatIsPrintedReadsBackTheSame) {
     const std::uint64_t bytes = random.next() >> random.below(64);
     ASSERT_EQ(parse_bytes(format_bytes(bytes)), bytes);
     const Ps whole = static_cast<Ps>(random.below(1'000)) * kNanosecond;  // three decimals hold every nanosecond of us
-    ASSERT_EQ(parse_duration(format_duration(whole) == "0ps" ? "0" : format_duration(whole)), whole);
+    ASSERT_EQ(parse_duration(format_duration(whole)), whole);
   }
 }
 

@@ -58,6 +58,7 @@ class UdpFloorPath final : public BenchPath {
  public:
   UdpFloorPath(bootstrap::Group& group, const PathOptions& options)
       : BenchPath("udp-floor"),
+        bytes_(options.shape.bytes()),
         pattern_(pattern_for(group, options)),
         floor_(group.rank(), group.world_size(), waiter_for(options.comm)) {
     const std::uint16_t port = floor_.port();
@@ -68,7 +69,9 @@ class UdpFloorPath final : public BenchPath {
     floor_.set_peer_ports(std::move(ports));
   }
 
-  bool all_reduce(const std::byte* /*in*/, std::byte* /*out*/) override { return floor_.exchange(pattern_); }
+  bool all_reduce(const std::byte* in, std::byte* out) override {
+    return floor_.exchange(pattern_, {{in, bytes_}, {out, bytes_}});
+  }
   [[nodiscard]] std::optional<std::uint64_t> packets() const override { return floor_.packets_sent(); }
   [[nodiscard]] std::string description() const override {
     return "bare UDP with GSO and GRO: same packets, no protocol, no reduction";
@@ -76,6 +79,7 @@ class UdpFloorPath final : public BenchPath {
   [[nodiscard]] bool reduces() const noexcept override { return false; }
 
  private:
+  std::uint64_t bytes_;
   ExchangePattern pattern_;
   UdpFloor floor_;
 };
@@ -83,10 +87,13 @@ class UdpFloorPath final : public BenchPath {
 class BareTcpPath final : public BenchPath {
  public:
   BareTcpPath(bootstrap::Group& group, const PathOptions& options)
-      : BenchPath("tcp-bare"), pattern_(pattern_for(group, options)), exchange_(group, waiter_for(options.comm)) {}
+      : BenchPath("tcp-bare"),
+        bytes_(options.shape.bytes()),
+        pattern_(pattern_for(group, options)),
+        exchange_(group, waiter_for(options.comm)) {}
 
-  bool all_reduce(const std::byte* /*in*/, std::byte* /*out*/) override {
-    exchange_.exchange(pattern_);
+  bool all_reduce(const std::byte* in, std::byte* out) override {
+    exchange_.exchange(pattern_, {{in, bytes_}, {out, bytes_}});
     return true;
   }
   [[nodiscard]] std::string description() const override {
@@ -95,6 +102,7 @@ class BareTcpPath final : public BenchPath {
   [[nodiscard]] bool reduces() const noexcept override { return false; }
 
  private:
+  std::uint64_t bytes_;
   ExchangePattern pattern_;
   BareTcpExchange exchange_;
 };

@@ -20,7 +20,6 @@ namespace tensorwire::cli {
 namespace {
 
 constexpr Ps kStallTimeout = 10 * kSecond;
-constexpr std::size_t kIoBytes = 1 << 20;
 constexpr timeval kConnectTimeout{10, 0};
 
 /// Where a rank's listener is: IPv4 address and port, both in network order as the kernel gives them.
@@ -109,24 +108,25 @@ void TcpMesh::listen_and_connect(bootstrap::Group& group) {
   close(listener);
 }
 
-BareTcpExchange::BareTcpExchange(bootstrap::Group& group, Waiter waiter)
-    : mesh_(group), waiter_(waiter), send_buffer_(kIoBytes), receive_buffer_(kIoBytes) {}
+BareTcpExchange::BareTcpExchange(bootstrap::Group& group, Waiter waiter) : mesh_(group), waiter_(waiter) {}
 
-std::uint64_t BareTcpExchange::write_some(int peer, std::uint64_t left) {
-  const ssize_t sent =
-      send(mesh_.socket_of(peer), send_buffer_.data(), std::min<std::uint64_t>(left, kIoBytes), MSG_NOSIGNAL);
+std::uint64_t BareTcpExchange::write_some(int peer, std::uint64_t left, std::span<const std::byte> in) {
+  // The last `left` bytes, so that a message walks through the tensor.
+  const std::size_t bytes = std::min<std::uint64_t>(left, in.size());
+  const ssize_t sent = send(mesh_.socket_of(peer), in.last(bytes).data(), bytes, MSG_NOSIGNAL);
   if (sent < 0 && errno != EAGAIN) throw system_error(peer_name(peer), errno);
   return sent < 0 ? 0 : static_cast<std::uint64_t>(sent);
 }
 
-std::uint64_t BareTcpExchange::read_some(int peer, std::uint64_t left) {
-  const ssize_t got = recv(mesh_.socket_of(peer), receive_buffer_.data(), std::min<std::uint64_t>(left, kIoBytes), 0);
+std::uint64_t BareTcpExchange::read_some(int peer, std::uint64_t left, std::span<std::byte> out) {
+  const std::size_t bytes = std::min<std::uint64_t>(left, out.size());
+  const ssize_t got = recv(mesh_.socket_of(peer), out.last(bytes).data(), bytes, 0);
   if (got == 0) throw Error{peer_name(peer), "closed by the peer"};
   if (got < 0 && errno != EAGAIN) throw system_error(peer_name(peer), errno);
   return got < 0 ? 0 : static_cast<std::uint64_t>(got);
 }
 
-void BareTcpExchange::run_phase(const ExchangePhase& phase) {
+void BareTcpExchange::run_phase(const ExchangePhase& phase, const ExchangeBuffers& buffers) {
   std::vector<std::uint64_t> to_send = phase.send_bytes;
   std::vector<std::uint64_t> to_receive = phase.receive_bytes;
   Ps last_move = monotonic_now();
@@ -137,12 +137,12 @@ void BareTcpExchange::run_phase(const ExchangePhase& phase) {
       const int peer = (mesh_.rank() + step) % mesh_.ranks();
       const auto at = static_cast<std::size_t>(peer);
       if (to_send[at] != 0) {
-        const std::uint64_t bytes = write_some(peer, to_send[at]);
+        const std::uint64_t bytes = write_some(peer, to_send[at], buffers.in);
         to_send[at] -= bytes;
         moved += bytes;
       }
       if (to_receive[at] != 0) {
-        const std::uint64_t bytes = read_some(peer, to_receive[at]);
+        const std::uint64_t bytes = read_some(peer, to_receive[at], buffers.out);
         to_receive[at] -= bytes;
         moved += bytes;
       }
@@ -157,8 +157,8 @@ void BareTcpExchange::run_phase(const ExchangePhase& phase) {
   }
 }
 
-void BareTcpExchange::exchange(const ExchangePattern& pattern) {
-  for (const ExchangePhase& phase : pattern) run_phase(phase);
+void BareTcpExchange::exchange(const ExchangePattern& pattern, const ExchangeBuffers& buffers) {
+  for (const ExchangePhase& phase : pattern) run_phase(phase, buffers);
 }
 
 }  // namespace tensorwire::cli

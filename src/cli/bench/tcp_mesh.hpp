@@ -39,17 +39,15 @@ class BareTcpExchange {
   BareTcpExchange(bootstrap::Group& group, Waiter waiter);
 
   /// @throws Error when a peer closed its connection or nothing moved for 10 s.
-  void exchange(const ExchangePattern& pattern);
+  void exchange(const ExchangePattern& pattern, const ExchangeBuffers& buffers);
 
  private:
-  void run_phase(const ExchangePhase& phase);
-  std::uint64_t write_some(int peer, std::uint64_t left);
-  std::uint64_t read_some(int peer, std::uint64_t left);
+  void run_phase(const ExchangePhase& phase, const ExchangeBuffers& buffers);
+  std::uint64_t write_some(int peer, std::uint64_t left, std::span<const std::byte> in);
+  std::uint64_t read_some(int peer, std::uint64_t left, std::span<std::byte> out);
 
   TcpMesh mesh_;
   Waiter waiter_;
-  std::vector<std::byte> send_buffer_;
-  std::vector<std::byte> receive_buffer_;
 };
 
 }  // namespace tensorwire::cli

@@ -46,11 +46,7 @@ void set_option(int fd, int level, int name, int value) {
 }  // namespace
 
 UdpFloor::UdpFloor(int rank, int ranks, Waiter waiter)
-    : rank_(rank),
-      waiter_(waiter),
-      received_(static_cast<std::size_t>(ranks)),
-      send_buffer_(kMaxDatagramBytes),
-      receive_buffer_(1 << 16) {
+    : rank_(rank), waiter_(waiter), received_(static_cast<std::size_t>(ranks)), padding_(1 << 16) {
   fd_ = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd_ < 0) throw system_error("open a UDP socket", errno);
   set_option(fd_, SOL_SOCKET, SO_RCVBUF, kReceiveBufferBytes);
@@ -71,15 +67,24 @@ UdpFloor::~UdpFloor() {
 
 void UdpFloor::set_peer_ports(std::vector<std::uint16_t> ports) { ports_ = std::move(ports); }
 
+/// The next bytes of the tensor; where it ends, padding.
+std::array<iovec, 2> UdpFloor::next_source(std::uint64_t bytes) noexcept {
+  if (in_position_ >= buffers_.in.size()) in_position_ = 0;
+  const std::size_t from_tensor = std::min<std::size_t>(bytes, buffers_.in.size() - in_position_);
+  auto* start = const_cast<std::byte*>(buffers_.in.data()) + in_position_;
+  in_position_ += from_tensor;
+  return {iovec{start, from_tensor}, iovec{padding_.data(), bytes - from_tensor}};
+}
+
 void UdpFloor::send_batch(int peer, std::uint64_t packets, std::uint64_t packet_bytes) {
   sockaddr_in to = loopback(ports_[static_cast<std::size_t>(peer)]);
-  iovec bytes{send_buffer_.data(), packets * packet_bytes};
+  std::array<iovec, 2> source = next_source(packets * packet_bytes);
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(std::uint16_t))] = {};
   msghdr message{};
   message.msg_name = &to;
   message.msg_namelen = sizeof to;
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
+  message.msg_iov = source.data();
+  message.msg_iovlen = source.size();
   if (packets > 1) {
     message.msg_control = control;
     message.msg_controllen = sizeof control;
@@ -113,14 +118,18 @@ void UdpFloor::send_message(int peer, std::uint64_t payload_bytes) {
 
 bool UdpFloor::receive_some() {
   sockaddr_in from{};
-  iovec bytes{receive_buffer_.data(), receive_buffer_.size()};
+  if (out_position_ >= buffers_.out.size()) out_position_ = 0;
+  const std::size_t room = buffers_.out.size() - out_position_;
+  std::array<iovec, 2> target{iovec{buffers_.out.data() + out_position_, room},
+                              iovec{padding_.data(), padding_.size()}};
   msghdr message{};
   message.msg_name = &from;
   message.msg_namelen = sizeof from;
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
+  message.msg_iov = target.data();
+  message.msg_iovlen = target.size();
   const ssize_t got = recvmsg(fd_, &message, MSG_DONTWAIT);
   if (got < 0) return false;
+  out_position_ += static_cast<std::size_t>(got);
   const auto peer = std::find(ports_.begin(), ports_.end(), ntohs(from.sin_port));
   if (peer != ports_.end()) {
     received_[static_cast<std::size_t>(peer - ports_.begin())] += static_cast<std::uint64_t>(got);
@@ -158,7 +167,9 @@ void UdpFloor::forget_arrivals() noexcept {
   std::fill(received_.begin(), received_.end(), 0);
 }
 
-bool UdpFloor::exchange(const ExchangePattern& pattern) {
+bool UdpFloor::exchange(const ExchangePattern& pattern, const ExchangeBuffers& buffers) {
+  buffers_ = buffers;
+  in_position_ = out_position_ = 0;
   const int ranks = static_cast<int>(received_.size());
   for (const ExchangePhase& phase : pattern) {
     for (int step = 1; step < ranks; ++step) {
