@@ -27,14 +27,17 @@ enum class OneShotSource : std::uint8_t {
 /// The programs of all ranks.
 [[nodiscard]] Plan build_plan(Algorithm algorithm, const Shape& shape);
 
-/// Where one way of doing it becomes better than another, in bytes of the tensor. Measured over the same-host link
-/// (docs/performance.md).
+/// Where one way of doing it becomes better than another, in bytes of the tensor. Measured with two ranks on one host.
 struct Thresholds {
   static constexpr std::uint64_t kAlways = ~std::uint64_t{0};
 
-  std::uint64_t one_shot_bytes = 16 * 1024;  ///< n > 2: the largest tensor in one shot, which sends n/2 times as much
-  std::uint64_t one_shot_bytes_pair = kAlways;  ///< n = 2: one shot sends the same bytes in one hop
-  std::uint64_t copy_in_bytes = 8 * 1024;       ///< one-shot: the largest tensor that is copied to a send slot
+  /// n > 2: the largest tensor in one shot, which sends n/2 times the bytes of two-shot.
+  std::uint64_t one_shot_bytes = 16 * 1024;
+  /// n = 2: one-shot sends the same bytes in one hop instead of two, but each rank reads the peer's whole tensor and
+  /// its own, not half of each. With cold caches that costs more than the hop from here on.
+  std::uint64_t one_shot_bytes_pair = 64 * 1024;
+  /// One-shot: the largest tensor that is copied to a send slot. Beyond, waiting for the acknowledgement is cheaper.
+  std::uint64_t copy_in_bytes = 8 * 1024;
 };
 
 [[nodiscard]] Algorithm choose(const Shape& shape, const Thresholds& thresholds) noexcept;
