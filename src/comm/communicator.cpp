@@ -19,6 +19,8 @@ constexpr std::uint32_t kIdlePollsPerWatch = 16;
 /// When the link fails, the group often knows the real cause a moment later: a rank that died.
 constexpr Ps kCauseGrace = 300 * kMillisecond;
 constexpr Ps kDrainBound = 1 * kSecond;
+// A healthy wait is far shorter; with the retry limit of about half a second after it, a dead peer is told within 2 s.
+constexpr Ps kProbeInterval = 1 * kSecond;
 
 std::string seconds_text(Ps duration) { return fmt::format("{:.3g} s", static_cast<double>(duration) / kSecond); }
 
@@ -138,6 +140,7 @@ bool Communicator::State::watch(Operation& operation) noexcept {
   if (operation.idle_since == 0) {
     operation.idle_since = now;
     if (options_.operation_timeout > 0) operation.deadline = now + options_.operation_timeout;
+    operation.probe_at = now + kProbeInterval;
     if (options_.straggler_warning > 0) operation.warn_at = now + options_.straggler_warning;
     return true;
   }
@@ -145,6 +148,10 @@ bool Communicator::State::watch(Operation& operation) noexcept {
     operation.warn_at = kNever;
     log_warn(fmt::format("rank {}: all-reduce {} has waited {}; {}", config_.rank, operation_sequence_,
                          seconds_text(now - operation.idle_since), waiting_text()));
+  }
+  if (now >= operation.probe_at) {
+    operation.probe_at = now + kProbeInterval;
+    if (const auto waiting = runner_->waiting_for(); waiting.peer < config_.ranks) link_->probe(waiting.peer);
   }
   if (now < operation.deadline) return true;
   const auto waiting = runner_->waiting_for();

@@ -47,6 +47,7 @@ class Communicator::State final : public collective::HostActions {
     Ps idle_since = 0;               ///< when the wait began; 0: not waiting
     Ps deadline = kNever;
     Ps warn_at = kNever;
+    Ps probe_at = kNever;  ///< when the transport of the peer that is waited for is asked for a sign of life
   };
 
   // communicator_setup.cpp

@@ -82,6 +82,10 @@ class Link {
   /// arrival is returned, the link is ready for one more message of that peer.
   virtual int poll(std::span<LinkEvent> events) noexcept = 0;
 
+  /// Asks a peer for a sign of life below its application, where the transport has one: a dead peer ends in failure()
+  /// within the transport's retry limit even when nothing else is under way to it. Costs the peer nothing.
+  virtual void probe(std::uint32_t /*peer*/) noexcept {}
+
   /// Sleeps until an event may be there, or `bound` has passed. Spurious returns are fine.
   virtual void wait(Ps bound) noexcept = 0;
 

@@ -141,6 +141,20 @@ bool VerbsLink::repost_receives() noexcept {
   return true;
 }
 
+/// A write of nothing, without an immediate: it takes no receive of the peer and needs no key, but its HCA must
+/// acknowledge.
+void VerbsLink::probe(std::uint32_t peer) noexcept {
+  for (std::uint32_t i = 0; i < lanes_per_peer_; ++i) {
+    ibv_send_wr wr{};
+    wr.wr_id = kReclaim;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    // A full queue needs no probe: what is in it asks the same.
+    (void)ibv_post_send(lanes_[peers_[peer].first_lane + i].qp->raw(), &wr, &bad);
+  }
+}
+
 void VerbsLink::wait(Ps bound) noexcept {
   if (failure_ || completion_count_ != 0) return;
   const int found = queue_->wait(completions_, {.bound = bound, .spin = 0});

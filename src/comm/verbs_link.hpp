@@ -37,6 +37,7 @@ class VerbsLink final : public Link {
   void forget(const void* address, std::size_t bytes) noexcept override;
   bool post_write(const WriteRequest& request) noexcept override;
   int poll(std::span<LinkEvent> events) noexcept override;
+  void probe(std::uint32_t peer) noexcept override;
   void wait(Ps bound) noexcept override;
   void abandon() noexcept override;
   [[nodiscard]] const LinkFailure* failure() const noexcept override { return failure_ ? &*failure_ : nullptr; }

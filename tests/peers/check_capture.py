@@ -5,7 +5,7 @@ usage: check_capture.py [--opcodes all-reduce|rc|any] CAPTURE
 
 Every packet must be RoCEv2 with an expected opcode; immediate data stands in exactly the packets whose opcode has it, and at
 least one does; nothing is malformed, and tshark's experts have neither a warning nor an error. "all-reduce" (default) expects
-RDMA WRITEs, ACKs and CNPs, "rc" every RC opcode. Prints a count per opcode; exits 1 on a finding, 2 when tshark cannot read
+RDMA WRITEs, ACKs, CNPs and the greetings of the user-space HCA (a manufacturer's opcode), "rc" every RC opcode. Prints a count per opcode; exits 1 on a finding, 2 when tshark cannot read
 the file, 77 (skipped) where there is no tshark.
 """
 import argparse
@@ -16,8 +16,8 @@ import sys
 
 FIELDS = ("frame.number", "infiniband.bth.opcode", "infiniband.immdt", "_ws.malformed", "_ws.expert.severity",
           "_ws.expert.message")
-WRITES, ACK, CNP = range(0x06, 0x0C), 0x11, 0x81
-EXPECTED = {"all-reduce": {*WRITES, ACK, CNP}, "rc": {*range(0x00, 0x18), CNP} - {0x15}, "any": set(range(256))}
+WRITES, ACK, CNP, HELLO = range(0x06, 0x0C), 0x11, 0x81, 0xC1
+EXPECTED = {"all-reduce": {*WRITES, ACK, CNP, HELLO}, "rc": {*range(0x00, 0x18), CNP} - {0x15}, "any": set(range(256))}
 WITH_IMMEDIATE = {0x03, 0x05, 0x09, 0x0B, 0x65}
 EXPERT_WARNING = 0x00600000
 # Payload is tensors: the protocols that tshark guesses from its bytes are no finding.

@@ -1,6 +1,7 @@
 #include "cli/bench/decode_run.hpp"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -13,7 +14,6 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "cli/bench/progress_bar.hpp"
-#include "cli/bench/wait.hpp"
 #include "cli/bench/workload.hpp"
 #include "collective/immediate.hpp"
 #include "collective/plan.hpp"
@@ -23,9 +23,10 @@ namespace tensorwire::cli {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-/// Inputs and outputs of a whole token lie side by side (caches are as cold as in life), unless they would need more
-/// than this.
-constexpr std::size_t kArenaBytes = 512UL << 20;
+/// Activations of a model live in a few buffers that layer after layer reuses; between two rounds over them, results
+/// are checked and fresh inputs made.
+constexpr std::size_t kTensors = 8;
+constexpr std::size_t kArenaBytes = 512UL << 20;  ///< at most, for very large tensors
 constexpr double kTcpTolerance = 1.15;
 
 /// Page-aligned tensors of `slots` operations.
@@ -99,8 +100,7 @@ class DecodeRun {
         plan_(plan),
         wrong_slot_(plan.plant_wrong_slot),
         tensor_bytes_(plan.count * collective::element_bytes(session.dtype)),
-        slots_(std::clamp<std::size_t>(kArenaBytes / std::max<std::size_t>(tensor_bytes_, kPage), 1,
-                                       plan.all_reduces_per_token)),
+        slots_(std::clamp<std::size_t>(kArenaBytes / std::max<std::size_t>(tensor_bytes_, 1), 1, kTensors)),
         inputs_(tensor_bytes_, slots_),
         outputs_(tensor_bytes_, slots_) {
     wrong_slot_.install(session);
@@ -180,11 +180,13 @@ class DecodeRun {
     out.counts_packets = path.packets().has_value();
   }
 
-  /// The compute time between two all-reduces: the core is busy with other memory and polls nothing.
+  /// The compute time between two all-reduces: nothing polls. Where ranks share cores they take turns.
   void compute(Ps gap) const {
     if (gap == 0) return;
-    Waiter waiter{session_.comm.wait == comm::WaitPolicy::kSpin ? 1U << 31 : 1U};
-    for (const Ps end = monotonic_now() + gap; monotonic_now() < end;) waiter.idle();
+    const bool share = session_.comm.wait == comm::WaitPolicy::kBlock;
+    for (const Ps end = monotonic_now() + gap; monotonic_now() < end;) {
+      if (share) sched_yield();
+    }
   }
 
   static void add(Measurement& total, const Measurement& chunk) {

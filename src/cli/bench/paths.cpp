@@ -14,13 +14,6 @@ namespace tensorwire::cli {
 
 namespace {
 
-constexpr std::uint32_t kSpinsBeforeYield = 64;
-constexpr std::uint32_t kSpinsNeverYield = 1U << 31;
-
-Waiter waiter_for(const comm::CommOptions& options) {
-  return Waiter{options.wait == comm::WaitPolicy::kSpin ? kSpinsNeverYield : kSpinsBeforeYield};
-}
-
 class CommPath final : public BenchPath {
  public:
   CommPath(std::string name, bootstrap::Group& group, const PathShape& shape, const comm::CommOptions& options)
@@ -60,7 +53,7 @@ class UdpFloorPath final : public BenchPath {
       : BenchPath("udp-floor"),
         bytes_(options.shape.bytes()),
         pattern_(pattern_for(group, options)),
-        floor_(group.rank(), group.world_size(), waiter_for(options.comm)) {
+        floor_(group.rank(), group.world_size(), Waiter{options.comm.wait}) {
     const std::uint16_t port = floor_.port();
     std::vector<std::uint16_t> ports;
     for (const auto& bytes : group.all_gather(std::as_bytes(std::span{&port, 1}))) {
@@ -90,7 +83,7 @@ class BareTcpPath final : public BenchPath {
       : BenchPath("tcp-bare"),
         bytes_(options.shape.bytes()),
         pattern_(pattern_for(group, options)),
-        exchange_(group, waiter_for(options.comm)) {}
+        exchange_(group, Waiter{options.comm.wait}) {}
 
   bool all_reduce(const std::byte* in, std::byte* out) override {
     exchange_.exchange(pattern_, {{in, bytes_}, {out, bytes_}});

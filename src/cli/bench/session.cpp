@@ -87,8 +87,7 @@ Session open_session(const SessionFlags& flags) {
   session.comm.device = flags.device;
   session.comm.gid_index = flags.gid_index;
   session.comm.thresholds = thresholds_of(flags.algorithm);
-  const unsigned waiters = static_cast<unsigned>(group.local_world_size);
-  session.comm.wait = waiters <= comm::usable_cores() ? comm::WaitPolicy::kSpin : comm::WaitPolicy::kSpinThenYield;
+  session.comm.wait = comm::choose_wait_policy(comm::usable_cores(), static_cast<unsigned>(group.local_world_size));
   return session;
 }
 

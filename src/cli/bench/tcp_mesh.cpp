@@ -150,6 +150,7 @@ void BareTcpExchange::run_phase(const ExchangePhase& phase, const ExchangeBuffer
     }
     if (moved != 0) {
       last_move = monotonic_now();
+      waiter_.reset();
     } else if (open) {
       if (monotonic_now() - last_move > kStallTimeout) throw Error{"bare TCP exchange", "nothing moved for 10 s"};
       waiter_.idle();

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "wire/headers.hpp"
 
@@ -149,6 +150,7 @@ bool UdpFloor::wait_for(const ExchangePhase& phase) {
   while (!complete()) {
     if (receive_some()) {
       last_arrival = monotonic_now();
+      waiter_.reset();
     } else if (monotonic_now() - last_arrival > kLossTimeout) {
       return false;
     } else {
