@@ -122,7 +122,8 @@ Library::Library(void* handle, std::string path) : handle_(handle), path_(std::m
 Library::~Library() { dlclose(handle_); }
 
 std::shared_ptr<const Library> Library::open_system() {
-  // Once, and kept: the user-space HCA has the same soname, so that after it was loaded the loader would answer with it.
+  // Once, and kept: the user-space HCA has the same soname, so that after it was loaded the loader would answer with
+  // it.
   static const std::shared_ptr<const Library> system = []() -> std::shared_ptr<const Library> {
     void* handle = dlopen(kSystemName, RTLD_NOW | RTLD_LOCAL);
     return handle == nullptr ? nullptr : std::make_shared<const Library>(handle, kSystemName);
