@@ -85,6 +85,7 @@ HostMemory::HostMemory() {
 }
 
 bool HostMemory::load(std::uint64_t address, std::span<std::byte> to, std::uint32_t* crc) noexcept {
+  if (to.empty()) return true;
   const std::span<const std::byte> from{reinterpret_cast<const std::byte*>(address), to.size()};
   return guarded([&]() noexcept {
     if (crc != nullptr) {
@@ -96,6 +97,7 @@ bool HostMemory::load(std::uint64_t address, std::span<std::byte> to, std::uint3
 }
 
 bool HostMemory::store(std::uint64_t address, std::span<const std::byte> from, std::uint32_t* crc) noexcept {
+  if (from.empty()) return true;
   auto* const to = reinterpret_cast<std::byte*>(address);
   return guarded([&]() noexcept {
     if (crc != nullptr) {

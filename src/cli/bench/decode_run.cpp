@@ -264,7 +264,7 @@ class DecodeRun {
     return report;
   }
 
-  /// The plan over TCP is a fair yardstick only when it costs little more than its bytes.
+  /// The plan over TCP is a fair yardstick only when it costs little more than its bytes and sums do by themselves.
   static void judge_tcp(DecodeReport& report, const PathResult& bare) {
     const auto tcp =
         std::ranges::find_if(report.results, [&](const PathResult& r) { return r.path == "tcp" && r.gap == bare.gap; });
@@ -273,8 +273,8 @@ class DecodeRun {
     report.tcp_over_bare = std::max(report.tcp_over_bare, ratio);
     report.tcp_valid = report.tcp_over_bare <= kTcpTolerance;
     report.notes.push_back(fmt::format(
-        "tcp at gap {} is {:.2f} x a bare exchange of its bytes (p50 {:.1f} us){}", format_duration(bare.gap), ratio,
-        static_cast<double>(bare.latency.p50) / static_cast<double>(kMicrosecond),
+        "tcp at gap {} is {:.2f} x an all-reduce written by hand over bare sockets (p50 {:.1f} us){}",
+        format_duration(bare.gap), ratio, static_cast<double>(bare.latency.p50) / static_cast<double>(kMicrosecond),
         ratio <= kTcpTolerance ? "" : ": above 1.15, so the comparison with TCP is INVALID in this run"));
   }
 

@@ -1,5 +1,6 @@
 #include "cli/bench/paths.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "cli/bench/tcp_mesh.hpp"
 #include "cli/bench/udp_floor.hpp"
 #include "collective/all_reduce.hpp"
+#include "collective/reduce.hpp"
 
 namespace tensorwire::cli {
 
@@ -77,26 +79,43 @@ class UdpFloorPath final : public BenchPath {
   UdpFloor floor_;
 };
 
+/// The yardstick for the plan over TCP: what one would write by hand for this one size over bare sockets. The same
+/// bytes, the same reduction, the same copies; no slots, signatures, credits or steps, and no promise to anybody.
 class BareTcpPath final : public BenchPath {
  public:
   BareTcpPath(bootstrap::Group& group, const PathOptions& options)
       : BenchPath("tcp-bare"),
-        bytes_(options.shape.bytes()),
+        shape_(options.shape),
         pattern_(pattern_for(group, options)),
+        peers_(static_cast<std::size_t>(group.world_size() - 1)),
+        received_(shape_.bytes() * std::max<std::size_t>(peers_, 1)),
+        reduced_(shape_.bytes()),
         exchange_(group, Waiter{options.comm.wait}) {}
 
   bool all_reduce(const std::byte* in, std::byte* out) override {
-    exchange_.exchange(pattern_, {{in, bytes_}, {out, bytes_}});
+    if (pattern_.empty()) return true;
+    const std::uint64_t chunk = std::min(*std::ranges::max_element(pattern_[0].receive_bytes), shape_.bytes());
+    exchange_.exchange(pattern_[0], {{in, shape_.bytes()}, received_});
+    std::vector<const std::byte*> operands{in};
+    for (std::size_t peer = 0; peer < peers_; ++peer) operands.push_back(received_.data() + peer * chunk);
+    const std::size_t elements = chunk / collective::element_bytes(shape_.dtype);
+    const bool all_gather = pattern_.size() > 1;
+    collective::reduce(shape_.dtype, collective::Op::kSum, operands, out, all_gather ? reduced_.data() : nullptr,
+                       elements);
+    if (!all_gather) return true;
+    exchange_.exchange(pattern_[1], {reduced_, received_});
+    std::memcpy(out + chunk, received_.data(), shape_.bytes() - chunk);
     return true;
   }
-  [[nodiscard]] std::string description() const override {
-    return "bare exchange of the same bytes over TCP, no reduction";
-  }
+  [[nodiscard]] std::string description() const override { return "written by hand over bare sockets"; }
   [[nodiscard]] bool reduces() const noexcept override { return false; }
 
  private:
-  std::uint64_t bytes_;
+  PathShape shape_;
   ExchangePattern pattern_;
+  std::size_t peers_;
+  std::vector<std::byte> received_;
+  std::vector<std::byte> reduced_;
   BareTcpExchange exchange_;
 };
 

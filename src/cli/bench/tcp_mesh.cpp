@@ -126,7 +126,7 @@ std::uint64_t BareTcpExchange::read_some(int peer, std::uint64_t left, std::span
   return got < 0 ? 0 : static_cast<std::uint64_t>(got);
 }
 
-void BareTcpExchange::run_phase(const ExchangePhase& phase, const ExchangeBuffers& buffers) {
+void BareTcpExchange::exchange(const ExchangePhase& phase, const ExchangeBuffers& buffers) {
   std::vector<std::uint64_t> to_send = phase.send_bytes;
   std::vector<std::uint64_t> to_receive = phase.receive_bytes;
   Ps last_move = monotonic_now();
@@ -156,10 +156,6 @@ void BareTcpExchange::run_phase(const ExchangePhase& phase, const ExchangeBuffer
       waiter_.idle();
     }
   }
-}
-
-void BareTcpExchange::exchange(const ExchangePattern& pattern, const ExchangeBuffers& buffers) {
-  for (const ExchangePhase& phase : pattern) run_phase(phase, buffers);
 }
 
 }  // namespace tensorwire::cli

@@ -33,16 +33,15 @@ class TcpMesh {
   std::vector<int> sockets_;
 };
 
-/// Moves the bytes of a pattern over a mesh, both ways at once.
+/// Moves the bytes of a phase over a mesh, both ways at once.
 class BareTcpExchange {
  public:
   BareTcpExchange(bootstrap::Group& group, Waiter waiter);
 
   /// @throws Error when a peer closed its connection or nothing moved for 10 s.
-  void exchange(const ExchangePattern& pattern, const ExchangeBuffers& buffers);
+  void exchange(const ExchangePhase& phase, const ExchangeBuffers& buffers);
 
  private:
-  void run_phase(const ExchangePhase& phase, const ExchangeBuffers& buffers);
   std::uint64_t write_some(int peer, std::uint64_t left, std::span<const std::byte> in);
   std::uint64_t read_some(int peer, std::uint64_t left, std::span<std::byte> out);
 
