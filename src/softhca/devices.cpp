@@ -36,15 +36,19 @@ IfaddrsPtr read_interfaces() {
   return IfaddrsPtr{list};
 }
 
-std::uint32_t ipv4_of(const ifaddrs& entry) noexcept {
+std::uint32_t ipv4_of(const sockaddr* socket_address) noexcept {
   sockaddr_in address{};
-  std::memcpy(&address, entry.ifa_addr, sizeof address);
+  std::memcpy(&address, socket_address, sizeof address);
   return ntohl(address.sin_addr.s_addr);
 }
 
-bool is_up_ipv4(const ifaddrs& entry) noexcept {
-  return entry.ifa_addr != nullptr && entry.ifa_addr->sa_family == AF_INET && (entry.ifa_flags & IFF_UP) != 0;
+std::uint32_t ipv4_of(const ifaddrs& entry) noexcept { return ipv4_of(entry.ifa_addr); }
+
+bool is_ipv4(const ifaddrs& entry) noexcept {
+  return entry.ifa_addr != nullptr && entry.ifa_addr->sa_family == AF_INET;
 }
+
+bool is_up_ipv4(const ifaddrs& entry) noexcept { return is_ipv4(entry) && (entry.ifa_flags & IFF_UP) != 0; }
 
 /// EUI-64 from a MAC address (RFC 4291 appendix A). An interface without one (loopback) is numbered from its name.
 std::uint64_t guid_of(const std::string& name, const std::array<std::uint8_t, 6>& mac) noexcept {
@@ -125,6 +129,18 @@ PortInfo read_port(const std::string& interface) {
   }
   port.speed_mbps = read_speed_mbps(interface);
   return port;
+}
+
+std::vector<InterfaceAddress> interface_addresses(int interface_index) {
+  const IfaddrsPtr list = read_interfaces();
+  std::vector<InterfaceAddress> addresses;
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
+    if (!is_ipv4(*entry) || static_cast<int>(if_nametoindex(entry->ifa_name)) != interface_index) continue;
+    const std::uint32_t netmask = entry->ifa_netmask == nullptr ? ~std::uint32_t{0} : ipv4_of(entry->ifa_netmask);
+    addresses.push_back({.ipv4 = ipv4_of(*entry), .netmask = netmask});
+  }
+  std::ranges::sort(addresses);
+  return addresses;
 }
 
 bool is_local_address(std::uint32_t ipv4) {

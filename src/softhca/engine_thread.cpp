@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,8 +22,8 @@ namespace {
 /// A pass of the application this recently: it polls at this moment.
 constexpr Ps kPollsNow = 20 * kMicrosecond;
 constexpr Ps kStandByPeriod = kMillisecond;
-/// How long a peer's knock may wait while there is always work.
-constexpr Ps kAcceptPeriod = 10 * kMillisecond;
+/// How long a peer's knock or a change of the interface may wait while there is always work.
+constexpr Ps kSidePeriod = 10 * kMillisecond;
 /// The second look, when the first one met the application between two polls.
 constexpr Ps kSecondLook = 100 * kMicrosecond;
 constexpr std::uint32_t kFewUselessWakes = 8;
@@ -62,14 +61,12 @@ EngineThread::EngineThread()
 
 EngineThread::~EngineThread() { stop(); }
 
-void EngineThread::start(Shard& shard, int receive_fd, int listener, AcceptCallback on_connection,
-                         const std::string& name) {
+void EngineThread::start(Shard& shard, int receive_fd, std::vector<Side> sides, const std::string& name) {
   shard_ = &shard;
   receive_fd_ = receive_fd;
-  listener_ = listener;
-  on_connection_ = std::move(on_connection);
+  sides_ = std::move(sides);
   watch_fd(receive_fd_);
-  watch_fd(listener_);
+  for (const Side& side : sides_) watch_fd(side.fd);
 
   // The thread inherits the mask: no moment in which a signal of the application could land on it.
   const sigset_t blocked = signals_to_block();
@@ -148,7 +145,7 @@ void EngineThread::serve() noexcept {
   const Shard::Result result = shard_->progress(Shard::Depth::kFull);
   if (result.worked || result.left) {
     last_work_ = monotonic_now();
-    if (last_work_ - last_accept_ >= kAcceptPeriod) accept_all();
+    if (last_work_ - last_sides_ >= kSidePeriod) serve_sides();
     if (result.left) return;
   }
   if (linger()) return;
@@ -184,8 +181,9 @@ bool EngineThread::wait(Ps until) noexcept {
   asleep_until_.store(0);
   bool by_link = false;
   for (const epoll_event& event : std::span{events}.first(static_cast<std::size_t>(std::max(count, 0)))) {
-    if (event.data.fd == listener_) {
-      accept_all();
+    const auto side = std::ranges::find(sides_, event.data.fd, &Side::fd);
+    if (side != sides_.end()) {
+      side->serve();
     } else if (event.data.fd != event_.get()) {  // the receive socket, or the same-host link
       by_link = true;
     } else {
@@ -196,13 +194,9 @@ bool EngineThread::wait(Ps until) noexcept {
   return by_link;
 }
 
-void EngineThread::accept_all() noexcept {
-  last_accept_ = monotonic_now();
-  for (;;) {
-    UniqueFd connection{::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-    if (!connection) return;
-    on_connection_(std::move(connection));
-  }
+void EngineThread::serve_sides() noexcept {
+  last_sides_ = monotonic_now();
+  for (const Side& side : sides_) side.serve();
 }
 
 /// At this moment; within a pass, which may take as long as a message is big, or shortly after one.

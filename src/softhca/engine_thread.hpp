@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "softhca/shard.hpp"
 #include "softhca/unique_fd.hpp"
@@ -26,14 +27,17 @@ namespace tensorwire::softhca {
 
 class EngineThread final : public FdWatcher {
  public:
-  using AcceptCallback = std::function<void(UniqueFd)>;
+  /// A descriptor beside the links: `serve` takes from it until nothing is left (this thread, no lock held, no throw).
+  struct Side {
+    int fd = -1;
+    std::function<void()> serve;
+  };
 
   EngineThread();
   ~EngineThread() override;
 
-  /// `listener`: connections accepted from it go to `on_connection` (this thread, no lock held). All signals but memory
-  /// faults are blocked in the thread. @throws Error when the system gives no thread.
-  void start(Shard& shard, int receive_fd, int listener, AcceptCallback on_connection, const std::string& name);
+  /// All signals but memory faults are blocked in the thread. @throws Error when the system gives no thread.
+  void start(Shard& shard, int receive_fd, std::vector<Side> sides, const std::string& name);
   void stop() noexcept;
   /// After fork, in the child: there is no thread to join.
   void abandon() noexcept;
@@ -57,7 +61,7 @@ class EngineThread final : public FdWatcher {
   /// Sleeps until something is ready or `until`; returns true when a link had something.
   bool wait(Ps until) noexcept;
   void kick() noexcept;
-  void accept_all() noexcept;
+  void serve_sides() noexcept;
   void watch_receive_socket(bool on) noexcept;
   void judge_wake(bool by_link) noexcept;
   [[nodiscard]] bool application_polls() const noexcept;
@@ -67,15 +71,14 @@ class EngineThread final : public FdWatcher {
   UniqueFd event_;
   Shard* shard_ = nullptr;
   int receive_fd_ = -1;
-  int listener_ = -1;
-  AcceptCallback on_connection_;
+  std::vector<Side> sides_;
   std::unique_ptr<std::thread> thread_;
 
   // The thread's own.
   std::uint32_t useless_wakes_ = 0;
   std::uint32_t useless_needed_ = 0;
   Ps last_work_ = 0;
-  Ps last_accept_ = 0;
+  Ps last_sides_ = 0;
   Ps linger_time_ = 0;
 
   // Shared.

@@ -27,12 +27,13 @@ std::string HcaImpl::link_description(const Qp* qp) const {
 
 int HcaImpl::resolve_gid(transport::AddressVector& av) const {
   const std::string index = "GID index " + std::to_string(av.sgid_index) + " of " + device_.name;
-  if (av.sgid_index >= gids_.size() || gids_[av.sgid_index].gid.is_zero()) {
+  const std::vector<GidEntry> gids = gid_table();
+  if (av.sgid_index >= gids.size() || gids[av.sgid_index].gid.is_zero()) {
     log_error(index + " is empty (ENODATA): no address of " + device_.interface +
               " stands there. Choose the RoCE v2 entry of " + wire::ipv4_text(device_.ipv4));
     return ENODATA;
   }
-  const GidEntry& entry = gids_[av.sgid_index];
+  const GidEntry& entry = gids[av.sgid_index];
   if (!entry.roce_v2) {
     log_error(index + " is a RoCE v1 entry (EINVAL), which is not routable. Choose the RoCE v2 entry of " +
               wire::ipv4_text(device_.ipv4));

@@ -1,5 +1,7 @@
 #include "softhca/hca_impl.hpp"
 
+#include <sys/socket.h>
+
 #include "base/env.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -10,6 +12,11 @@
 namespace tensorwire::softhca {
 
 namespace {
+
+DeviceInfo with_address(DeviceInfo device, std::uint32_t ipv4) {
+  device.ipv4 = ipv4;
+  return device;
+}
 
 transport::EngineConfig engine_config(const HcaOptions& options) {
   transport::EngineConfig config;
@@ -38,14 +45,14 @@ HcaOptions HcaOptions::from_environment() {
 }
 
 HcaImpl::HcaImpl(const DeviceInfo& device, AddressClaim claim, HcaOptions options)
-    : device_(device),
+    : device_(with_address(device, claim.ipv4)),
       rendezvous_(std::move(claim.rendezvous)),
       gids_(make_gid_table(claim.ipv4, options.gid_layout)),
       packets_only_(std::move(options.packets_only)),
       capture_(options.capture),
+      interface_(device_),
       shard_(claim.ipv4, engine_config(options), thread_),
       random_(entropy64()) {
-  device_.ipv4 = claim.ipv4;
   slot_ = 1 + random_.below(255);
   const bool local = packets_only_.empty();
   shard_.attach(std::make_unique<UdpLink>(shard_, std::move(claim.udp),
@@ -53,9 +60,7 @@ HcaImpl::HcaImpl(const DeviceInfo& device, AddressClaim claim, HcaOptions option
                                                         .capture = std::move(options.capture),
                                                         .faults = std::move(options.faults)}),
                 local ? std::make_unique<LocalLink>(shard_) : nullptr);
-  thread_.start(
-      shard_, shard_.udp().receive_fd(), rendezvous_.get(),
-      [this](UniqueFd connection) { accept_peer(std::move(connection)); }, "tw-" + wire::ipv4_text(device_.ipv4));
+  thread_.start(shard_, shard_.udp().receive_fd(), thread_sides(), "tw-" + wire::ipv4_text(device_.ipv4));
   log_info(device_.name + ": " + wire::ipv4_text(device_.ipv4) + " on " + device_.interface + ", receive buffer " +
            format_bytes(shard_.udp().receive_buffer_bytes()) + ", acknowledge timeout at least " +
            format_duration(options.ack_timeout_floor) +
@@ -69,8 +74,30 @@ HcaImpl::~HcaImpl() {
 
 PortInfo HcaImpl::port() const { return read_port(device_.interface); }
 
-void HcaImpl::accept_peer(UniqueFd connection) noexcept {
-  shard_.locked([&] { shard_.adopt(std::move(connection)); });
+std::vector<GidEntry> HcaImpl::gid_table() const {
+  return interface_.has_own_address() ? gids_ : std::vector<GidEntry>(gids_.size());
+}
+
+std::vector<EngineThread::Side> HcaImpl::thread_sides() {
+  std::vector<EngineThread::Side> sides{{.fd = rendezvous_.get(), .serve = [this] { accept_peers(); }}};
+  if (interface_.fd() >= 0) sides.push_back({.fd = interface_.fd(), .serve = [this] { tell_interface_events(); }});
+  return sides;
+}
+
+void HcaImpl::accept_peers() noexcept {
+  for (;;) {
+    UniqueFd connection{::accept4(rendezvous_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    if (!connection) return;
+    shard_.locked([&] { shard_.adopt(std::move(connection)); });
+  }
+}
+
+void HcaImpl::tell_interface_events() noexcept {
+  try {
+    for (const HcaEvent event : interface_.take_events()) shard_.tell(event);
+  } catch (const std::exception& error) {
+    log_warn(device_.name + ": a change of " + device_.interface + " was not told: " + error.what());
+  }
 }
 
 void HcaImpl::progress_inline(Shard::Depth depth) noexcept {
@@ -92,6 +119,7 @@ void HcaImpl::after_fork_in_child() noexcept {
   dead_.store(true);
   thread_.abandon();
   rendezvous_.reset();
+  interface_.close();
   shard_.close_sockets();
 }
 

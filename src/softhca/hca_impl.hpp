@@ -14,6 +14,7 @@
 #include "softhca/gid_table.hpp"
 #include "softhca/hca.hpp"
 #include "softhca/host_memory.hpp"
+#include "softhca/interface_watch.hpp"
 #include "softhca/shard.hpp"
 
 namespace tensorwire::softhca {
@@ -39,7 +40,7 @@ class HcaImpl final : public Hca {
   [[nodiscard]] const DeviceInfo& device() const noexcept override { return device_; }
   [[nodiscard]] DeviceLimits limits() const noexcept override { return {}; }
   [[nodiscard]] PortInfo port() const override;
-  [[nodiscard]] std::vector<GidEntry> gid_table() const override { return gids_; }
+  [[nodiscard]] std::vector<GidEntry> gid_table() const override;
 
   transport::PdId create_pd() override;
   int destroy_pd(transport::PdId pd) override;
@@ -83,7 +84,9 @@ class HcaImpl final : public Hca {
     std::string description;
   };
 
-  void accept_peer(UniqueFd connection) noexcept;
+  [[nodiscard]] std::vector<EngineThread::Side> thread_sides();
+  void accept_peers() noexcept;
+  void tell_interface_events() noexcept;
   [[nodiscard]] std::uint32_t pick_qpn();
   [[nodiscard]] int resolve_gid(transport::AddressVector& av) const;
   [[nodiscard]] Route find_route(const Qp& qp, const transport::QpAttr& attr, std::uint32_t mask);
@@ -91,12 +94,13 @@ class HcaImpl final : public Hca {
 
   DeviceInfo device_;
   UniqueFd rendezvous_;
-  std::vector<GidEntry> gids_;
+  std::vector<GidEntry> gids_;  ///< while the interface has our address
   std::string packets_only_;
   std::shared_ptr<Capture> capture_;
   HostMemory host_memory_;
   std::atomic<bool> dead_{false};  ///< we are a fork's child
-  EngineThread thread_;            ///< outlives the shard, whose links unwatch their descriptors
+  InterfaceWatch interface_;
+  EngineThread thread_;  ///< outlives the shard, whose links unwatch their descriptors
   mutable Shard shard_;
 
   // Shard's lock.

@@ -176,7 +176,9 @@ Shard::Notices Shard::collect() noexcept {
 
 void Shard::deliver(const Notices& notices) noexcept {
   for (std::size_t i = 0; i < notices.count; ++i) notices.queues[i]->run_callback();
-  if (!notices.events.empty()) deliver_events(notices.events);
+  if (notices.events.empty()) return;
+  call_back(notices.events);
+  events_in_flight_.fetch_sub(1);
 }
 
 void Shard::on_async_event(transport::AsyncEvent event, transport::QueuePair& qp) noexcept {
@@ -184,15 +186,18 @@ void Shard::on_async_event(transport::AsyncEvent event, transport::QueuePair& qp
 }
 
 /// The mutex is held while callbacks run: remove_event_callback() returns when its callback runs no more.
-void Shard::deliver_events(const std::vector<PendingEvent>& events) noexcept {
-  {
-    const std::lock_guard guard{events_mutex_};
-    for (const PendingEvent& pending : events) {
-      void* const qp_user = pending.qp == nullptr ? nullptr : pending.qp->user;
-      for (const EventCallback& callback : event_callbacks_) callback.function(callback.user, pending.event, qp_user);
-    }
+void Shard::call_back(std::span<const PendingEvent> events) noexcept {
+  const std::lock_guard guard{events_mutex_};
+  for (const PendingEvent& pending : events) {
+    void* const qp_user = pending.qp == nullptr ? nullptr : pending.qp->user;
+    for (const EventCallback& callback : event_callbacks_) callback.function(callback.user, pending.event, qp_user);
   }
-  events_in_flight_.fetch_sub(1);
+}
+
+/// Not in flight in the sense of wait_for_events(): it names no queue pair that could go meanwhile.
+void Shard::tell(HcaEvent event) noexcept {
+  const PendingEvent pending{.event = event, .qp = nullptr};
+  call_back({&pending, 1});
 }
 
 void Shard::wait_for_events() noexcept {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "softhca/cq.hpp"
@@ -81,6 +82,8 @@ class Shard final : public LinkHost, private transport::EventListener {
   void wait_for_events() noexcept;
   void add_event_callback(EventCallback callback);
   void remove_event_callback(void* user) noexcept;
+  /// An event of the port, told at once.
+  void tell(HcaEvent event) noexcept;
   void close_sockets() noexcept;
 
   // ---- LinkHost
@@ -112,7 +115,7 @@ class Shard final : public LinkHost, private transport::EventListener {
   bool transmit(Ps now) noexcept;
   [[nodiscard]] Notices collect() noexcept;
   void deliver(const Notices& notices) noexcept;
-  void deliver_events(const std::vector<PendingEvent>& events) noexcept;
+  void call_back(std::span<const PendingEvent> events) noexcept;
   void on_async_event(transport::AsyncEvent event, transport::QueuePair& qp) noexcept override;
 
   const std::uint32_t address_;

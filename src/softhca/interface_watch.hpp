@@ -1,0 +1,61 @@
+// Watches the network interface of an Hca through rtnetlink: link up or down, IPv4 addresses come and gone. It owns the
+// netlink socket and what was last known of the interface; the engine thread waits on the socket and takes the events.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "softhca/devices.hpp"
+#include "softhca/hca.hpp"
+#include "softhca/unique_fd.hpp"
+
+namespace tensorwire::softhca {
+
+/// What a run of rtnetlink messages (rtnetlink(7)) says of one interface.
+struct InterfaceChanges {
+  std::optional<bool> running = std::nullopt;  ///< what the last link message said: up and with carrier
+  bool stopped = false;        ///< some link message said that it does not run, even if a later one says it does
+  bool address_added = false;  ///< or an address told again, as when a lease is renewed
+  bool address_removed = false;
+  bool incomplete = false;  ///< messages were lost or cut: only the system knows the state
+
+  friend bool operator==(const InterfaceChanges&, const InterfaceChanges&) = default;
+};
+
+/// Adds what `messages`, one or more whole netlink messages, say of the interface. Never reads beyond them.
+void parse_changes(std::span<const std::byte> messages, int interface_index, InterfaceChanges& changes) noexcept;
+[[nodiscard]] InterfaceChanges parse_changes(std::span<const std::byte> messages, int interface_index) noexcept;
+
+class InterfaceWatch {
+ public:
+  /// `device.ipv4` is the claimed address. A system that gives no such socket costs one warning and the events.
+  explicit InterfaceWatch(const DeviceInfo& device);
+
+  /// -1: there is nothing to wait for.
+  [[nodiscard]] int fd() const noexcept { return socket_.get(); }
+  void close() noexcept { socket_.reset(); }
+
+  /// Reads what waits and says what became of it, in order. One thread.
+  [[nodiscard]] std::vector<HcaEvent> take_events();
+
+  /// The interface had the claimed address when last looked at; any thread.
+  [[nodiscard]] bool has_own_address() const noexcept { return has_own_address_.load(std::memory_order_relaxed); }
+
+ private:
+  [[nodiscard]] InterfaceChanges receive() noexcept;
+  /// @throws Error when the addresses cannot be read.
+  void look_at_addresses();
+  /// True when the addresses are others than at the last look.
+  [[nodiscard]] bool addresses_differ() noexcept;
+
+  const DeviceInfo device_;
+  UniqueFd socket_;
+  bool active_ = true;
+  std::vector<InterfaceAddress> addresses_;
+  std::atomic<bool> has_own_address_{true};
+};
+
+}  // namespace tensorwire::softhca
