@@ -1,5 +1,8 @@
 #include "collective/reduce.hpp"
 
+#include <algorithm>
+#include <cstring>
+
 #include "collective/reduce_kernels.hpp"
 
 #if defined(__x86_64__)
@@ -11,10 +14,12 @@ namespace tensorwire::collective {
 
 namespace {
 
+constexpr std::size_t kBlockBytes = 8192;
+
 template <class Scalar>
-void reduce_all_scalar(const std::byte* const* operands, std::size_t operand_count, std::byte* output,
-                       std::byte* second_output, std::size_t count) noexcept {
-  reduce_scalar<Scalar>({operands, operand_count}, output, second_output, 0, count);
+void reduce_all_scalar(const std::byte* const* operands, std::size_t operand_count, std::byte* output, std::size_t from,
+                       std::size_t to) noexcept {
+  reduce_scalar<Scalar>({operands, operand_count}, output, from, to);
 }
 
 const Kernels& kernels_of(SimdLevel level) noexcept {
@@ -70,7 +75,17 @@ void run(const Kernels& kernels, DType dtype, std::span<const std::byte* const> 
   const Kernel kernel = dtype == DType::kFloat32   ? kernels.float32
                         : dtype == DType::kFloat16 ? kernels.float16
                                                    : kernels.bfloat16;
-  kernel(operands.data(), operands.size(), output, second_output, count);
+  if (second_output == nullptr) return kernel(operands.data(), operands.size(), output, 0, count);
+  // Block by block, while the result is in the first-level cache. A second store in the kernel's loop would be twice as
+  // dear: loads that follow it wait for it whenever the buffers' addresses are alike in their low 12 bits, as slots'
+  // are.
+  const std::size_t size = element_bytes(dtype);
+  const std::size_t block = kBlockBytes / size;
+  for (std::size_t from = 0; from < count; from += block) {
+    const std::size_t to = std::min(from + block, count);
+    kernel(operands.data(), operands.size(), output, from, to);
+    std::memcpy(second_output + from * size, output + from * size, (to - from) * size);
+  }
 }
 
 const Kernels& chosen_kernels() noexcept {

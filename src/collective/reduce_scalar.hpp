@@ -79,8 +79,7 @@ struct ScalarFloat16 {
 
 /// Elements [from, to) one at a time.
 template <class Scalar>
-void reduce_scalar(Operands operands, std::byte* output, std::byte* second_output, std::size_t from,
-                   std::size_t to) noexcept {
+void reduce_scalar(Operands operands, std::byte* output, std::size_t from, std::size_t to) noexcept {
   using Storage = typename Scalar::Storage;
   for (std::size_t i = from; i < to; ++i) {
     const std::size_t at = i * sizeof(Storage);
@@ -93,7 +92,6 @@ void reduce_scalar(Operands operands, std::byte* output, std::byte* second_outpu
     }
     element = Scalar::narrow(sum);
     std::memcpy(output + at, &element, sizeof element);
-    if (second_output != nullptr) std::memcpy(second_output + at, &element, sizeof element);
   }
 }
 
