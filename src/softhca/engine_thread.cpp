@@ -22,6 +22,8 @@ namespace {
 /// A pass of the application this recently: it polls at this moment.
 constexpr Ps kPollsNow = 20 * kMicrosecond;
 constexpr Ps kStandByPeriod = kMillisecond;
+/// No acknowledge timer of an adapter in real time is shorter (EngineConfig::ack_timeout_floor).
+constexpr Ps kTimerGrace = 20 * kMillisecond;
 /// How long a peer's knock or a change of the interface may wait while there is always work.
 constexpr Ps kSidePeriod = 10 * kMillisecond;
 /// The second look, when the first one met the application between two polls.
@@ -153,7 +155,10 @@ void EngineThread::serve() noexcept {
     sched_yield();
     return;
   }
-  const bool by_link = wait(kNever);
+  // An application at work arms a timer with each message. Were we asleep for ever, each would have to wake us for it.
+  const Ps now = monotonic_now();
+  const bool at_work = now - last_inline_.load(std::memory_order_relaxed) < kSecond;
+  const bool by_link = wait(at_work ? now + kTimerGrace : kNever);
   shard_->end_sleep();
   judge_wake(by_link);
 }

@@ -41,8 +41,8 @@ sockaddr_in any_address(std::uint32_t address, std::uint16_t port) {
   return result;
 }
 
-/// With buffers that hold a whole message, before the handshake: left to the kernel's auto-tuning, some connections never
-/// grow a window of 128 KiB and are half as fast for their whole life.
+/// With buffers that hold a whole message, before the handshake: left to the kernel's auto-tuning, some connections
+/// never grow a window of 128 KiB and are half as fast for their whole life.
 int tcp_socket() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kBufferBytes, sizeof kBufferBytes) != 0 ||
