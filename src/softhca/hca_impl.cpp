@@ -13,6 +13,9 @@ namespace tensorwire::softhca {
 
 namespace {
 
+/// As often as the kernel's soft-RoCE asks.
+constexpr std::uint32_t kPacketsPerAck = 64;
+
 DeviceInfo with_address(DeviceInfo device, std::uint32_t ipv4) {
   device.ipv4 = ipv4;
   return device;
@@ -22,6 +25,9 @@ transport::EngineConfig engine_config(const HcaOptions& options) {
   transport::EngineConfig config;
   config.seed = entropy64();
   config.ack_timeout_floor = options.ack_timeout_floor;
+  // An acknowledgement costs both ends a system call, and a window that closes asks for one by itself.
+  config.ack_request_every = kPacketsPerAck;
+  config.ack_coalesce = kPacketsPerAck;
   return config;
 }
 
