@@ -19,8 +19,8 @@ namespace tensorwire::softhca {
 
 namespace {
 
-/// A pass of the application this recently: it polls at this moment.
-constexpr Ps kPollsNow = 20 * kMicrosecond;
+/// A pass of the application this recently: it polls, or is between two polls, sending or adding up a message.
+constexpr Ps kPollsNow = 150 * kMicrosecond;
 constexpr Ps kStandByPeriod = kMillisecond;
 /// No acknowledge timer of an adapter in real time is shorter (EngineConfig::ack_timeout_floor).
 constexpr Ps kTimerGrace = 20 * kMillisecond;
@@ -28,7 +28,7 @@ constexpr Ps kTimerGrace = 20 * kMillisecond;
 constexpr Ps kSidePeriod = 10 * kMillisecond;
 /// The second look, when the first one met the application between two polls.
 constexpr Ps kSecondLook = 100 * kMicrosecond;
-constexpr std::uint32_t kFewUselessWakes = 8;
+constexpr std::uint32_t kFewUselessWakes = 2;
 constexpr std::uint32_t kManyUselessWakes = 4096;
 /// A stand-by that lasted this long was right: the next one comes easily again.
 constexpr Ps kLongStandBy = 5 * kMillisecond;
