@@ -36,8 +36,6 @@ struct SweepRow {
   std::uint64_t wrong = 0;
 };
 
-double microseconds(Ps time) { return static_cast<double>(time) / static_cast<double>(kMicrosecond); }
-
 /// GB/s of user data through one all-reduce.
 double algorithm_bandwidth(const SweepRow& row) {
   return row.latency.p50 == 0 ? 0 : static_cast<double>(row.bytes) * 1000 / static_cast<double>(row.latency.p50);

@@ -272,10 +272,10 @@ class DecodeRun {
     const double ratio = static_cast<double>(tcp->latency.p50) / static_cast<double>(bare.latency.p50);
     report.tcp_over_bare = std::max(report.tcp_over_bare, ratio);
     report.tcp_valid = report.tcp_over_bare <= kTcpTolerance;
-    report.notes.push_back(fmt::format(
-        "tcp at gap {} is {:.2f} x an all-reduce written by hand over bare sockets (p50 {:.1f} us){}",
-        format_duration(bare.gap), ratio, static_cast<double>(bare.latency.p50) / static_cast<double>(kMicrosecond),
-        ratio <= kTcpTolerance ? "" : ": above 1.15, so the comparison with TCP is INVALID in this run"));
+    report.notes.push_back(
+        fmt::format("tcp at gap {} is {:.2f} x an all-reduce written by hand over bare sockets (p50 {:.1f} us){}",
+                    format_duration(bare.gap), ratio, microseconds(bare.latency.p50),
+                    ratio <= kTcpTolerance ? "" : ": above 1.15, so the comparison with TCP is INVALID in this run"));
   }
 
   Session& session_;

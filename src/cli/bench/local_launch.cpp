@@ -93,13 +93,6 @@ int reap(std::vector<pid_t> running) {
 
 }  // namespace
 
-bool under_a_launcher() {
-  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
-    if (std::getenv(name) != nullptr) return true;
-  }
-  return false;
-}
-
 int run_local_ranks(int ranks, const std::vector<std::string>& arguments) {
   std::vector<std::string> words{"tensorwire"};
   words.insert(words.end(), arguments.begin(), arguments.end());

@@ -7,9 +7,6 @@
 
 namespace tensorwire::cli {
 
-/// True when a launcher (torchrun, mpirun, srun) already made this process a rank.
-[[nodiscard]] bool under_a_launcher();
-
 /// Runs `arguments` (without the program's name) once per rank. Only rank 0's standard output is kept; every rank's
 /// standard error is. When one rank fails, the others get a few seconds to say why and end by themselves, then they are
 /// killed.

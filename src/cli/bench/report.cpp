@@ -15,7 +15,6 @@ namespace tensorwire::cli {
 
 namespace {
 
-double microseconds(Ps time) { return static_cast<double>(time) / static_cast<double>(kMicrosecond); }
 double milliseconds(Ps time) { return static_cast<double>(time) / static_cast<double>(kMillisecond); }
 
 std::string count_or_dash(const std::optional<std::uint64_t>& count) { return count ? fmt::format("{}", *count) : "-"; }

@@ -8,6 +8,11 @@
 
 namespace tensorwire::cli {
 
+/// For tables and JSON, which speak of microseconds.
+[[nodiscard]] constexpr double microseconds(Ps time) noexcept {
+  return static_cast<double>(time) / static_cast<double>(kMicrosecond);
+}
+
 struct LatencySummary {
   Ps p50 = 0;
   Ps p99 = 0;
