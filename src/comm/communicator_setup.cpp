@@ -67,7 +67,7 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& options)
   agree_on_options();
   if (options_.wait == WaitPolicy::kAuto) options_.wait = choose_wait_policy(usable_cores(), count_local_ranks());
 
-  scratch_.emplace(config_.scratch_bytes());
+  scratch_.emplace(config_.scratch_bytes(), "scratch memory", "Use smaller slots or a smaller depth");
   link_ = make_link();
   runner_.emplace(config_, scratch_->bytes().data(), link_->scratch_key(), *this);
   programs_.emplace(config_.rank, options.slot_payload_bytes, options.thresholds);

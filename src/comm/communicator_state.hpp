@@ -7,10 +7,10 @@
 #include <mutex>
 #include <optional>
 
+#include "base/mapped_memory.hpp"
 #include "bootstrap/group.hpp"
 #include "comm/communicator.hpp"
 #include "comm/program_cache.hpp"
-#include "comm/scratch_memory.hpp"
 
 namespace tensorwire::comm {
 
@@ -79,7 +79,7 @@ class Communicator::State final : public collective::HostActions {
   CommOptions options_;
   int exceptions_at_birth_;
   collective::RunnerConfig config_;
-  std::optional<ScratchMemory> scratch_;
+  std::optional<MappedMemory> scratch_;
   std::unique_ptr<Link> link_;
   std::optional<collective::Runner> runner_;
   std::optional<ProgramCache> programs_;

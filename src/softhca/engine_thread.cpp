@@ -231,7 +231,11 @@ void EngineThread::stand_by() noexcept {
   std::uint64_t seen = inline_passes_.load(std::memory_order_relaxed);
   bool left_alone = false;
   while (!stopping_.load(std::memory_order_relaxed) && !serve_requested_.load()) {
-    wait(monotonic_now() + period);
+    // The same-host link still says what woke us until a pass has looked at it: that is no look at the application.
+    if (wait(monotonic_now() + period)) {
+      shard_->progress(Shard::Depth::kFull);
+      continue;
+    }
     const Ps now = monotonic_now();
     if (shard_->deadline() <= now) shard_->progress(Shard::Depth::kFull);
     const std::uint64_t passes = inline_passes_.load(std::memory_order_relaxed);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +11,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/mapped_memory.hpp"
 #include "base/units.hpp"
 #include "cli/bench/progress_bar.hpp"
 #include "cli/bench/workload.hpp"
@@ -35,24 +35,16 @@ class Arena {
   Arena(std::size_t tensor_bytes, std::size_t slots)
       : tensor_bytes_(tensor_bytes),
         stride_((tensor_bytes + kPage - 1) / kPage * kPage + kPage),
-        bytes_(stride_ * slots) {
-    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (memory == MAP_FAILED) throw system_error("allocate " + format_bytes(bytes_) + " for tensors", errno);
-    base_ = static_cast<std::byte*>(memory);
-  }
-  ~Arena() { munmap(base_, bytes_); }
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
+        memory_(stride_ * slots, "memory for tensors") {}
 
   [[nodiscard]] std::span<std::byte> tensor(std::size_t slot) const noexcept {
-    return {base_ + slot * stride_, tensor_bytes_};
+    return memory_.bytes().subspan(slot * stride_, tensor_bytes_);
   }
 
  private:
   std::size_t tensor_bytes_;
   std::size_t stride_;
-  std::size_t bytes_;
-  std::byte* base_ = nullptr;
+  MappedMemory memory_;
 };
 
 /// What one rank measured on one path at one gap.
