@@ -28,6 +28,7 @@ inline constexpr auto kVariables = std::to_array<Variable>({
     {"TENSORWIRE_FAULTS", "none", "faults that the soft HCA injects into its own traffic, for example drop=1%,seed=7"},
     {"TENSORWIRE_GID_INDEX", "automatic", "GID index, as --gid-index; the automatic choice is the routable RoCE v2 entry"},
     {"TENSORWIRE_GID_LAYOUT", "v2", "GID table of soft HCA devices: v2 (RoCE v2 only) or connectx (v1/v2 pairs, IPv4 at 2 and 3)"},
+    {"TENSORWIRE_GSO", "on", "whether the soft HCA hands the kernel several packets in one send (UDP_SEGMENT): on or off"},
     {"TENSORWIRE_LINK", "auto", "how soft HCA packets travel: auto (same-host link where possible) or packets (always RoCEv2 over UDP)"},
     {"TENSORWIRE_LOG", "warn", "what is written to stderr: off, error, warn, info or debug"},
     {"TENSORWIRE_PCAP", "none", "file to which the soft HCA writes every packet it sends and receives; %p becomes the process id"},

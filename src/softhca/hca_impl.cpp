@@ -36,6 +36,7 @@ transport::EngineConfig engine_config(const HcaOptions& options) {
 HcaOptions HcaOptions::from_environment() {
   HcaOptions options;
   options.receive_buffer = env::get_bytes("TENSORWIRE_RCVBUF", options.receive_buffer);
+  options.segment_offload = env::get_bool("TENSORWIRE_GSO", options.segment_offload);
   options.ack_timeout_floor = env::get_duration("TENSORWIRE_ACK_FLOOR", options.ack_timeout_floor);
   options.gid_layout = gid_layout_from_environment();
   options.capture = Capture::from_environment();
@@ -63,6 +64,7 @@ HcaImpl::HcaImpl(const DeviceInfo& device, AddressClaim claim, HcaOptions option
   const bool local = packets_only_.empty();
   shard_.attach(std::make_unique<UdpLink>(shard_, std::move(claim.udp),
                                           UdpLinkConfig{.receive_buffer = options.receive_buffer,
+                                                        .segment_offload = options.segment_offload,
                                                         .capture = std::move(options.capture),
                                                         .faults = std::move(options.faults)}),
                 local ? std::make_unique<LocalLink>(shard_) : nullptr);

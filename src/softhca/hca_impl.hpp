@@ -22,6 +22,7 @@ namespace tensorwire::softhca {
 /// How an Hca is set up; by default as the environment says (see base/env.hpp).
 struct HcaOptions {
   std::uint64_t receive_buffer = 8ULL << 20;
+  bool segment_offload = true;
   Ps ack_timeout_floor = 20 * kMillisecond;
   GidLayout gid_layout = GidLayout::kV2Only;
   std::string packets_only;  ///< why the same-host link is off; empty: it is on

@@ -27,6 +27,7 @@ namespace tensorwire::softhca {
 
 struct UdpLinkConfig {
   std::uint64_t receive_buffer = 8ULL << 20;  ///< asked for as SO_RCVBUF reads back; the system may give less
+  bool segment_offload = true;                ///< UDP_SEGMENT; off: each packet is a send of its own
   std::shared_ptr<Capture> capture;           ///< may be null
   std::unique_ptr<FaultInjector> faults;      ///< may be null
 };
@@ -139,6 +140,7 @@ class UdpLink final : public Link, private PacketSink {
   std::uint64_t receive_buffer_bytes_ = 0;
   std::shared_ptr<Capture> capture_;
   std::unique_ptr<FaultInjector> faults_;
+  const std::uint16_t max_segments_;  ///< of one send
   std::vector<SendSocket> send_sockets_;
   PeerTable peers_;
   std::uint16_t paths_made_ = 0;

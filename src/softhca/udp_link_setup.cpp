@@ -72,6 +72,7 @@ UdpLink::UdpLink(LinkHost& host, UniqueFd socket, UdpLinkConfig config)
       receive_socket_(std::move(socket)),
       capture_(std::move(config.capture)),
       faults_(std::move(config.faults)),
+      max_segments_(config.segment_offload ? kMaxSegments : 1),
       arena_(kMaxTxBatch * kMaxPacketBytes),
       receive_buffer_(1U << 16) {
   open_receive_socket(config.receive_buffer);

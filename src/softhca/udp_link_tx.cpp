@@ -57,7 +57,7 @@ void UdpLink::append(const transport::TxDesc& desc) noexcept {
                     .tos = desc.av->traffic_class,
                     .ttl = desc.av->hop_limit};
   Batch* open = batch_count_ > unsent_ ? &batches_[batch_count_ - 1] : nullptr;
-  const bool joins = open != nullptr && !open->closed && open->route == route && open->segments < kMaxSegments &&
+  const bool joins = open != nullptr && !open->closed && open->route == route && open->segments < max_segments_ &&
                      length <= open->segment_bytes && open->bytes + length <= kMaxDatagramBytes;
   if (!joins) {
     if (open != nullptr) open->closed = true;

@@ -260,6 +260,28 @@ TEST(Stopped, AProcessThatWasOffForFiftyMillisecondsSendsNothingAgain) {
   EXPECT_EQ(shared->timeouts, 0U);
 }
 
+/// With segment offload 64 packets leave in a few sends; without it each is a send of its own, and arrives all the
+/// same.
+TEST(SegmentOffload, SaysHowManyPacketsASendHolds) {
+  for (const bool offload : {true, false}) {
+    HcaOptions options = packets_only();
+    options.segment_offload = offload;
+    Pair pair{{}, std::move(options)};
+    randomize(pair.a.memory, 3);
+    ASSERT_EQ(pair.b.post_receives(1), 0);
+    ASSERT_EQ(pair.a.write_imm(pair.b.address(), 0, 262'144, 7), 0);
+    ASSERT_TRUE(pair.b.next());
+    ASSERT_TRUE(pair.a.next());
+    EXPECT_TRUE(std::ranges::equal(std::span{pair.a.memory}.first(262'144), std::span{pair.b.memory}.first(262'144)));
+    const std::uint64_t sends = pair.a.counter("tx_sends");
+    if (offload) {
+      EXPECT_LT(sends, 32U);
+    } else {
+      EXPECT_GE(sends, 64U);
+    }
+  }
+}
+
 /// Everything that leaves is in the capture, split into packets, each with a right ICRC under its own IP id.
 TEST(Captured, EveryPacketIsThereAndRight) {
   const std::string path = ::testing::TempDir() + "softhca_capture." + std::to_string(::getpid()) + ".pcap";
