@@ -24,11 +24,13 @@ struct Variable {
 inline constexpr auto kVariables = std::to_array<Variable>({
     {"TENSORWIRE_ACK_FLOOR", "20ms", "the shortest acknowledge timeout of the soft HCA, whatever the queue pair asks for"},
     {"TENSORWIRE_BOOTSTRAP_TIMEOUT", "60s", "bound of the rendezvous and of each exchange between the ranks"},
+    {"TENSORWIRE_DCQCN", "off", "congestion control of the soft HCA: off, paper (as published) or nic (as network cards do it)"},
     {"TENSORWIRE_DEVICE", "automatic", "RDMA device, as --device: mlx5_0, mlx5_0:1, soft, soft1"},
     {"TENSORWIRE_FAULTS", "none", "faults that the soft HCA injects into its own traffic, for example drop=1%,seed=7"},
     {"TENSORWIRE_GID_INDEX", "automatic", "GID index, as --gid-index; the automatic choice is the routable RoCE v2 entry"},
     {"TENSORWIRE_GID_LAYOUT", "v2", "GID table of soft HCA devices: v2 (RoCE v2 only) or connectx (v1/v2 pairs, IPv4 at 2 and 3)"},
     {"TENSORWIRE_GSO", "on", "whether the soft HCA hands the kernel several packets in one send (UDP_SEGMENT): on or off"},
+    {"TENSORWIRE_LINE_RATE", "the interface's speed, else 100000", "line rate that DCQCN starts from and returns to, in Mb/s"},
     {"TENSORWIRE_LINK", "auto", "how soft HCA packets travel: auto (same-host link where possible) or packets (always RoCEv2 over UDP)"},
     {"TENSORWIRE_LOG", "warn", "what is written to stderr: off, error, warn, info or debug"},
     {"TENSORWIRE_PCAP", "none", "file to which the soft HCA writes every packet it sends and receives; %p becomes the process id"},

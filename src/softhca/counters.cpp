@@ -23,6 +23,10 @@ void visit_engine_counters(const transport::EngineCounters& counters, const Link
   sink("resp_local_length_error", counters.resp_local_length_error);
   sink("resp_cqe_error", counters.resp_cqe_error);
   sink("resp_cqe_flush_error", counters.resp_cqe_flush_error);
+  sink("np_ecn_marked_roce_packets", counters.np_ecn_marked_roce_packets);
+  sink("np_cnp_sent", counters.np_cnp_sent);
+  sink("rp_cnp_handled", counters.rp_cnp_handled);
+  sink("rp_cnp_ignored", counters.rp_cnp_ignored);
   sink("rx_dropped", counters.rx_dropped);
 }
 

@@ -7,12 +7,10 @@
 
 #include "base/env.hpp"
 #include "base/random.hpp"
+#include "wire/frame.hpp"
 
 namespace tensorwire::softhca {
 namespace {
-
-constexpr std::uint8_t kEcnMask = 0x03;
-constexpr std::uint8_t kEcnCongestion = 0x03;
 
 /// One stream of random numbers a fault.
 enum class Stream : std::uint64_t { kDrop = 1, kDuplicate, kReorder, kReorderBy, kCorrupt, kCorruptBit, kMark, kDelay };
@@ -67,7 +65,8 @@ void FaultInjector::outgoing(const OutPacket& packet, Ps now, PacketSink& sink) 
 
   if (!verdict.drop) {
     OutPacket changed = packet;
-    if (verdict.congestion) changed.tos = static_cast<std::uint8_t>((packet.tos & ~kEcnMask) | kEcnCongestion);
+    if (verdict.congestion)
+      changed.tos = static_cast<std::uint8_t>((packet.tos & ~wire::kEcnMask) | wire::kEcnCongestionExperienced);
     if (verdict.corrupt) changed.bytes = corrupted(packet.bytes, verdict.corrupt_entropy);
     const bool held = verdict.hold != 0 && hold(changed, verdict, now);
     if (!held) sink.send_packet(changed);

@@ -21,13 +21,31 @@ DeviceInfo with_address(DeviceInfo device, std::uint32_t ipv4) {
   return device;
 }
 
-transport::EngineConfig engine_config(const HcaOptions& options) {
+/// What DCQCN lets go at once: one batch of packets, as long as one send takes them.
+constexpr std::uint64_t kBurstBytes = 64 * 1024;
+constexpr std::uint64_t kUsualLineRateMbps = 100'000;
+constexpr std::uint64_t kMegabit = 1'000'000;
+
+transport::DcqcnConfig dcqcn_config(const HcaOptions& options, const std::string& interface) {
+  if (!options.dcqcn) return {};
+  std::uint64_t mbps = options.line_rate_mbps;
+  if (mbps == 0) mbps = read_port(interface).speed_mbps;
+  if (mbps == 0) mbps = kUsualLineRateMbps;
+  transport::DcqcnConfig config = *options.dcqcn == transport::DcqcnVariant::kPaper
+                                      ? transport::dcqcn_paper(mbps * kMegabit)
+                                      : transport::dcqcn_nic(mbps * kMegabit);
+  config.burst_bytes = kBurstBytes;
+  return config;
+}
+
+transport::EngineConfig engine_config(const HcaOptions& options, const std::string& interface) {
   transport::EngineConfig config;
   config.seed = entropy64();
   config.ack_timeout_floor = options.ack_timeout_floor;
   // An acknowledgement costs both ends a system call, and a window that closes asks for one by itself.
   config.ack_request_every = kPacketsPerAck;
   config.ack_coalesce = kPacketsPerAck;
+  config.dcqcn = dcqcn_config(options, interface);
   return config;
 }
 
@@ -39,6 +57,12 @@ HcaOptions HcaOptions::from_environment() {
   options.segment_offload = env::get_bool("TENSORWIRE_GSO", options.segment_offload);
   options.ack_timeout_floor = env::get_duration("TENSORWIRE_ACK_FLOOR", options.ack_timeout_floor);
   options.gid_layout = gid_layout_from_environment();
+  const std::string dcqcn = env::get_choice("TENSORWIRE_DCQCN", "off", {"off", "paper", "nic"});
+  if (dcqcn != "off") {
+    options.dcqcn = dcqcn == "paper" ? transport::DcqcnVariant::kPaper : transport::DcqcnVariant::kNic;
+  }
+  constexpr std::int64_t kFastest = 1'000'000;  // 1 Tb/s
+  options.line_rate_mbps = static_cast<std::uint64_t>(env::get_int("TENSORWIRE_LINE_RATE", 0, 1, kFastest));
   options.capture = Capture::from_environment();
   options.faults = FaultInjector::from_environment();
   if (env::get_choice("TENSORWIRE_LINK", "auto", {"auto", "packets"}) == "packets") {
@@ -58,7 +82,7 @@ HcaImpl::HcaImpl(const DeviceInfo& device, AddressClaim claim, HcaOptions option
       packets_only_(std::move(options.packets_only)),
       capture_(options.capture),
       interface_(device_),
-      shard_(claim.ipv4, engine_config(options), thread_),
+      shard_(claim.ipv4, engine_config(options, device_.interface), thread_),
       random_(entropy64()) {
   slot_ = 1 + random_.below(255);
   const bool local = packets_only_.empty();

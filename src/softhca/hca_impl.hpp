@@ -25,7 +25,9 @@ struct HcaOptions {
   bool segment_offload = true;
   Ps ack_timeout_floor = 20 * kMillisecond;
   GidLayout gid_layout = GidLayout::kV2Only;
-  std::string packets_only;  ///< why the same-host link is off; empty: it is on
+  std::optional<transport::DcqcnVariant> dcqcn;  ///< none: off
+  std::uint64_t line_rate_mbps = 0;              ///< 0: the interface's
+  std::string packets_only;                      ///< why the same-host link is off; empty: it is on
   std::shared_ptr<Capture> capture;
   std::unique_ptr<FaultInjector> faults;
 

@@ -10,6 +10,7 @@
 #include "base/bytes.hpp"
 #include "softhca/hello.hpp"
 #include "softhca/udp_link.hpp"
+#include "wire/frame.hpp"
 #include "wire/headers.hpp"
 
 namespace tensorwire::softhca {
@@ -21,9 +22,6 @@ constexpr int kReadsPerPass = 16;
 
 /// Identifications that the kernel gives to the segments of one send.
 constexpr std::uint16_t kOwnIds = 64;
-
-constexpr std::uint8_t kEcnMask = 3;
-constexpr std::uint8_t kCongestionExperienced = 3;
 
 /// Bytes between the end of the IP identification field and the end of an IPv4 and UDP header.
 constexpr std::size_t kAfterIdBytes = wire::kIpv4Bytes - 6 + wire::kUdpBytes;
@@ -94,7 +92,7 @@ std::size_t UdpLink::take(const Arrival& arrival, Ps now) noexcept {
   }
   transport::PacketSource source;
   source.address = wire::Gid::from_ipv4(arrival.flow.source);
-  source.congestion_experienced = (arrival.tos & kEcnMask) == kCongestionExperienced;
+  source.congestion_experienced = (arrival.tos & wire::kEcnMask) == wire::kEcnCongestionExperienced;
 
   std::size_t packets = 0;
   std::span<const std::byte> rest = arrival.bytes;

@@ -17,7 +17,8 @@ struct Core {
   EventListener* events;
   MemoryTable memory;
   EngineCounters counters;
-  Timers timers;
+  Timers timers{&QpLinks::timer};   ///< acknowledge timeout, RNR wait
+  Timers pacing{&QpLinks::pacing};  ///< when a queue pair that congestion control holds back may send again
   Scheduler scheduler;
 };
 

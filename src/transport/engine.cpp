@@ -1,5 +1,6 @@
 #include "transport/engine.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <vector>
@@ -102,6 +103,7 @@ QueuePair& Engine::create_qp(const QpInit& init) {
   require(impl_->has_pd(init.pd), "no such protection domain", "Create the protection domain first.");
   require(impl_->queue_pairs.find(init.qpn) == nullptr, "its QPN is in use", "Choose another QPN.");
   impl_->timers.reserve(impl_->queue_pairs.size() + 1);
+  impl_->pacing.reserve(impl_->queue_pairs.size() + 1);
   return impl_->queue_pairs.insert(init.qpn, std::make_unique<Qp>(init, *impl_));
 }
 
@@ -167,10 +169,14 @@ RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_b
     verdict.drop = DropReason::kWrongSource;
   } else if (!pkey_matches(headers.pkey)) {
     verdict.drop = DropReason::kWrongPkey;
-  } else if (!traits.known || traits.deth || headers.opcode == wire::Opcode::kCnp) {
+  } else if (!traits.known || traits.deth) {
     verdict.drop = DropReason::kWrongOpcode;
   } else if (payload_bytes > source.mtu) {
     verdict.drop = DropReason::kBadLength;
+  } else if (headers.opcode == wire::Opcode::kCnp) {
+    verdict.qp = qp;
+    verdict.action = RxAction::kControl;
+    verdict.plan = static_cast<std::uint8_t>(RxPlan::kCongestion);
   } else if (!traits.response) {
     verdict.qp = qp;
     qp->responder.classify(headers, payload_bytes, source.mtu, verdict);
@@ -181,6 +187,7 @@ RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_b
     verdict.action = RxAction::kControl;
     verdict.plan = static_cast<std::uint8_t>(RxPlan::kAnswer);
   }
+  verdict.congested = source.congestion_experienced && qp != nullptr && qp->congestion != nullptr;
   if (verdict.drop != DropReason::kNone) {
     ++impl_->counters.rx_dropped;
     if (verdict.drop == DropReason::kOutOfSequence) ++impl_->counters.out_of_sequence;
@@ -192,6 +199,8 @@ void Engine::commit(const RxVerdict& verdict, const wire::Headers& headers, std:
                     Ps now) noexcept {
   if (verdict.qp == nullptr) return;
   Qp& qp = static_cast<Qp&>(*verdict.qp);
+  if (verdict.congested) qp.on_marked(now);
+  if (plan_of(verdict) == RxPlan::kCongestion) return qp.on_cnp(now);
   if (plan_of(verdict) != RxPlan::kAnswer) return qp.responder.commit(plan_of(verdict), headers, payload_bytes);
   ++impl_->counters.rx_packets;
   qp.requester.on_acknowledge(headers.syndrome, headers.psn, now);
@@ -201,10 +210,16 @@ void Engine::reject(const RxVerdict& verdict, const wire::Headers& headers, Ps) 
   if (verdict.qp != nullptr) static_cast<Qp&>(*verdict.qp).responder.reject(headers);
 }
 
-Ps Engine::next_deadline() const noexcept { return impl_->timers.next_deadline(); }
+Ps Engine::next_deadline() const noexcept {
+  return std::min(impl_->timers.next_deadline(), impl_->pacing.next_deadline());
+}
 
 void Engine::on_timer(Ps now) noexcept {
   while (Qp* qp = impl_->timers.pop_due(now)) qp->requester.on_timer(now);
+  while (Qp* qp = impl_->pacing.pop_due(now)) {
+    qp->congestion->waiting = false;
+    qp->requester.schedule();
+  }
 }
 
 const EngineCounters& Engine::counters() const noexcept { return impl_->counters; }

@@ -18,6 +18,7 @@
 
 #include "base/time.hpp"
 #include "transport/completion_queue.hpp"
+#include "transport/dcqcn.hpp"
 #include "transport/memory.hpp"
 #include "transport/types.hpp"
 #include "wire/headers.hpp"
@@ -44,7 +45,8 @@ struct EngineConfig {
   std::uint32_t ack_request_every = 16;  ///< packets between AckReq bits inside a message
   std::uint32_t ack_coalesce = 16;       ///< a responder acknowledges at the latest after so many packets
   std::uint64_t qp_window_bytes =
-      1ULL << 20;  ///< unacknowledged payload bytes of one queue pair (default: twice the bandwidth-delay product)
+      1ULL << 20;     ///< unacknowledged payload bytes of one queue pair (default: twice the bandwidth-delay product)
+  DcqcnConfig dcqcn;  ///< off by default; on, packets are sent ECN-capable, marks answered with CNPs, and CNPs heeded
 };
 
 struct QpInit {
@@ -110,6 +112,7 @@ struct PacketSource {
 struct RxVerdict {
   RxAction action = RxAction::kDrop;
   DropReason drop = DropReason::kNone;
+  bool congested = false;  ///< the packet was marked, and DCQCN is on
   bool verify_first =
       true;  ///< First/Only: the ICRC must be right before a byte is copied. False: copy and CRC may be fused
   std::uint8_t plan = 0;
@@ -133,7 +136,9 @@ struct EngineCounters {
                 req_cqe_flush_error = 0;
   std::uint64_t resp_remote_access_errors = 0, resp_local_length_error = 0, resp_cqe_error = 0,
                 resp_cqe_flush_error = 0;
-  std::uint64_t rx_dropped = 0;  ///< classify() said kDrop
+  std::uint64_t np_ecn_marked_roce_packets = 0, np_cnp_sent = 0;  ///< notification point (DCQCN)
+  std::uint64_t rp_cnp_handled = 0, rp_cnp_ignored = 0;           ///< reaction point; ignored: DCQCN is off
+  std::uint64_t rx_dropped = 0;                                   ///< classify() said kDrop
 };
 
 class Engine {

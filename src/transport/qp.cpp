@@ -14,6 +14,7 @@ void Qp::apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path
     path_ = path;
     AddressVector& av = attributes_.av;
     if (av.udp_source_port == 0) av.udp_source_port = entropy_port(av.flow_label, init_.qpn, attributes_.dest_qpn);
+    if (congestion != nullptr) congestion->start(core.config.dcqcn, av);
     responder.start();
   }
   if (next == QpState::kRts && previous != QpState::kRts) requester.start();
@@ -41,6 +42,33 @@ void Qp::reset() noexcept {
   receive_queue_.clear();
   attributes_ = {};
   path_ = kDefaultPath;
+}
+
+void Qp::pace(std::uint32_t payload_bytes, Ps now) noexcept {
+  const Ps next = congestion->on_sent(core.config.dcqcn, payload_bytes, now);
+  if (next <= now) return;
+  congestion->waiting = true;
+  core.pacing.set(*this, next);
+}
+
+void Qp::stop_pacing() noexcept {
+  if (congestion == nullptr) return;
+  congestion->waiting = false;
+  core.pacing.cancel(*this);
+}
+
+void Qp::on_marked(Ps now) noexcept {
+  ++core.counters.np_ecn_marked_roce_packets;
+  if (congestion->on_marked(core.config.dcqcn, now)) core.scheduler.control_ready(*this);
+}
+
+void Qp::on_cnp(Ps now) noexcept {
+  if (congestion == nullptr) {
+    ++core.counters.rp_cnp_ignored;
+    return;
+  }
+  ++core.counters.rp_cnp_handled;
+  congestion->on_cnp(core.config.dcqcn, now);
 }
 
 void Qp::raise(AsyncEvent event) noexcept {

@@ -1,5 +1,7 @@
-// The places of a queue pair in its path's lists: the base of Qp that the scheduler sees.
+// The places of a queue pair in its path's lists and in the timers: the base of Qp that scheduler and timers see.
 #pragma once
+
+#include <cstddef>
 
 #include "transport/intrusive_list.hpp"
 
@@ -8,6 +10,9 @@ namespace tensorwire::transport {
 struct QpLinks {
   ListLink<QpLinks> control;
   ListLink<QpLinks> data;
+  static constexpr std::size_t kNoTimer = static_cast<std::size_t>(-1);
+  std::size_t timer = kNoTimer;
+  std::size_t pacing = kNoTimer;
 };
 
 }  // namespace tensorwire::transport

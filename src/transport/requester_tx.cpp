@@ -53,7 +53,7 @@ void Requester::schedule() noexcept {
 }
 
 bool Requester::ready() const noexcept {
-  if (qp_.state() != QpState::kRts || holding_ || stalled_ != WcStatus::kSuccess) return false;
+  if (qp_.state() != QpState::kRts || holding_ || stalled_ != WcStatus::kSuccess || qp_.paced()) return false;
   if (next_index_ == qp_.send_queue().posted()) return false;
   return window_fits(std::max<std::uint64_t>(next_payload(), kMinPacketCharge));
 }

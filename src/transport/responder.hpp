@@ -22,6 +22,7 @@ struct Qp;
 enum class RxPlan : std::uint8_t {
   kNone,
   kAnswer,           ///< an acknowledge packet, for the requester
+  kCongestion,       ///< a congestion notification packet
   kExecute,          ///< in sequence and permitted
   kDuplicate,        ///< acknowledge again
   kGap,              ///< NAK: sequence error
@@ -49,6 +50,7 @@ class Responder {
   /// The bytes of a packet that was judged kExecute could not be placed.
   void reject(const wire::Headers& headers) noexcept;
 
+  [[nodiscard]] bool owes() const noexcept { return owed_ != Owed::kNothing; }
   /// Builds the acknowledge packet that is owed.
   void build_control(TxDesc& out) noexcept;
 

@@ -80,7 +80,13 @@ std::size_t Scheduler::fill_control(Path& path, std::span<TxDesc> out) noexcept 
   while (count < out.size() && !path.control.empty()) {
     Qp& qp = static_cast<Qp&>(*path.control.front());
     path.control.remove(qp);
-    qp.responder.build_control(out[count++]);
+    if (qp.congestion != nullptr && qp.congestion->owes_cnp()) {
+      qp.congestion->build_cnp(qp.attributes().dest_qpn, qp.qpn(), qp.path(), out[count++]);
+      ++qp.core.counters.np_cnp_sent;
+      if (qp.responder.owes()) path.control.push_back(qp);
+    } else {
+      qp.responder.build_control(out[count++]);
+    }
   }
   return count;
 }
@@ -97,6 +103,7 @@ std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t budget_bytes,
       break;
     }
     if (!qp.requester.build(out[count], now)) continue;  // a local error took it off the list
+    if (qp.congestion != nullptr) qp.pace(bytes, now);
     ++count;
     budget_bytes -= std::min<std::uint64_t>(bytes, budget_bytes);
     path.turn_left -= std::min(charge, path.turn_left);

@@ -6,7 +6,7 @@ namespace tensorwire::transport {
 
 void Timers::place(std::size_t at, Entry entry) noexcept {
   heap_[at] = entry;
-  entry.qp->timer_slot = at;
+  entry.qp->*slot_ = at;
 }
 
 void Timers::sift_up(std::size_t at, Entry entry) noexcept {
@@ -30,8 +30,8 @@ void Timers::sift_down(std::size_t at, Entry entry) noexcept {
 }
 
 void Timers::set(Qp& qp, Ps deadline) noexcept {
-  std::size_t at = qp.timer_slot;
-  if (at == kUnset) {
+  std::size_t at = qp.*slot_;
+  if (at == QpLinks::kNoTimer) {
     at = heap_.size();
     heap_.push_back({deadline, &qp});  // within the reserved room: one entry per queue pair at most
     sift_up(at, {deadline, &qp});
@@ -43,9 +43,9 @@ void Timers::set(Qp& qp, Ps deadline) noexcept {
 }
 
 void Timers::cancel(Qp& qp) noexcept {
-  const std::size_t at = qp.timer_slot;
-  if (at == kUnset) return;
-  qp.timer_slot = kUnset;
+  const std::size_t at = qp.*slot_;
+  if (at == QpLinks::kNoTimer) return;
+  qp.*slot_ = QpLinks::kNoTimer;
   const Entry last = heap_.back();
   heap_.pop_back();
   if (at == heap_.size()) return;

@@ -1,5 +1,5 @@
-// The timers of the queue pairs, one each, in an indexed binary heap: setting, moving and cancelling cost O(log n) and
-// allocate nothing, and the earliest deadline is exact. Owned by the engine.
+// Timers of one kind, at most one for each queue pair, in an indexed binary heap: setting, moving and cancelling cost
+// O(log n) and allocate nothing, and the earliest deadline is exact. Owned by the engine.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/time.hpp"
+#include "transport/qp_links.hpp"
 
 namespace tensorwire::transport {
 
@@ -14,7 +15,8 @@ struct Qp;
 
 class Timers {
  public:
-  static constexpr std::size_t kUnset = static_cast<std::size_t>(-1);
+  /// @param slot where a queue pair remembers its place in this heap
+  explicit Timers(std::size_t QpLinks::*slot) noexcept : slot_(slot) {}
 
   /// Set-up path: room for this many queue pairs.
   void reserve(std::size_t queue_pairs) { heap_.reserve(queue_pairs); }
@@ -35,6 +37,7 @@ class Timers {
   void sift_up(std::size_t at, Entry entry) noexcept;
   void sift_down(std::size_t at, Entry entry) noexcept;
 
+  std::size_t QpLinks::*slot_;
   std::vector<Entry> heap_;
 };
 

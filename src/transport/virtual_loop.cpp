@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "wire/frame.hpp"
 #include "wire/headers.hpp"
 #include "wire/icrc.hpp"
 
@@ -35,7 +36,7 @@ bool place(const RxVerdict& verdict, std::span<const std::byte> payload, std::ui
 VirtualLoop::VirtualLoop(const VirtualWire& wire) : wire_(wire), random_(wire.seed) {}
 
 std::size_t VirtualLoop::add_host(Engine& engine, const wire::Gid& address, std::uint32_t mtu) {
-  hosts_.push_back({&engine, address, mtu});
+  hosts_.push_back({.engine = &engine, .address = address, .mtu = mtu});
   return hosts_.size() - 1;
 }
 
@@ -50,6 +51,8 @@ VirtualLoop::Next VirtualLoop::next_event() const noexcept {
     if (time < next.time) next = {event, time, host};
   };
   if (!in_flight_.empty()) consider(Event::kArrival, in_flight_.front().arrival, in_flight_.front().to);
+  for (std::size_t i = 0; i < hosts_.size(); ++i)
+    if (!hosts_[i].port.queue.empty()) consider(Event::kPort, std::max(now_, hosts_[i].port.free), i);
   for (std::size_t i = 0; i < hosts_.size(); ++i)
     if (!hosts_[i].paused && hosts_[i].engine->has_tx())
       consider(Event::kTransmit, std::max(now_, hosts_[i].egress_free), i);
@@ -66,6 +69,9 @@ bool VirtualLoop::step() {
   switch (next.event) {
     case Event::kArrival:
       deliver();
+      break;
+    case Event::kPort:
+      leave_port(hosts_[next.host].port);
       break;
     case Event::kTransmit:
       transmit(hosts_[next.host]);
@@ -120,6 +126,8 @@ void VirtualLoop::launch(Host& host, const TxDesc& desc, Ps departure) {
   packet.to = static_cast<std::size_t>(to - hosts_.begin());
   packet.source = host.address;
   packet.source_port = desc.av->udp_source_port;
+  packet.traffic_class = desc.av->traffic_class;
+  packet.left_port = wire_.port_ps_per_byte == 0;
   packet.arrival = departure + wire_.delay;
   if (random_.chance(wire_.reorder)) {
     ++counters_.reordered;
@@ -176,8 +184,40 @@ void VirtualLoop::deliver() {
   std::pop_heap(in_flight_.begin(), in_flight_.end(), later);
   Packet packet = std::move(in_flight_.back());
   in_flight_.pop_back();
+  if (!packet.left_port) return enter_port(std::move(packet));
   receive(hosts_[packet.to], packet);
   spare_buffers_.push_back(std::move(packet.datagram));
+}
+
+void VirtualLoop::enter_port(Packet packet) {
+  Port& port = hosts_[packet.to].port;
+  port.bytes += kFramingBytes + packet.datagram.size();
+  counters_.longest_queue = std::max(counters_.longest_queue, port.bytes);
+  port.queue.push_back(std::move(packet));
+}
+
+/// Marks by the queue that a packet leaves behind: marking by the one it met is older news, and makes control unstable.
+void VirtualLoop::leave_port(Port& port) {
+  Packet packet = std::move(port.queue.front());
+  port.queue.pop_front();
+  const std::uint64_t bytes = kFramingBytes + packet.datagram.size();
+  port.bytes -= bytes;
+  const std::uint8_t ecn = packet.traffic_class & wire::kEcnMask;
+  if (ecn != 0 && ecn != wire::kEcnCongestionExperienced && marks(port.bytes)) {
+    ++counters_.marked;
+    packet.traffic_class |= wire::kEcnCongestionExperienced;
+  }
+  port.free = now_ + static_cast<Ps>(bytes) * wire_.port_ps_per_byte;
+  packet.arrival = port.free + wire_.delay;
+  packet.left_port = true;
+  enqueue(std::move(packet));
+}
+
+bool VirtualLoop::marks(std::uint64_t queue_bytes) noexcept {
+  if (queue_bytes <= wire_.ecn_min_bytes) return false;
+  if (queue_bytes > wire_.ecn_max_bytes) return true;
+  const std::uint64_t part = (queue_bytes - wire_.ecn_min_bytes) * wire_.ecn_max_per_million;
+  return random_.chance(static_cast<std::uint32_t>(part / (wire_.ecn_max_bytes - wire_.ecn_min_bytes)));
 }
 
 void VirtualLoop::receive(Host& host, const Packet& packet) {
@@ -185,7 +225,8 @@ void VirtualLoop::receive(Host& host, const Packet& packet) {
   wire::Parsed parsed;
   if (wire::parse(all, parsed) != wire::ParseStatus::kOk) return;
   const auto bytes = static_cast<std::uint32_t>(parsed.payload_bytes);
-  const RxVerdict verdict = host.engine->classify(parsed.headers, bytes, {packet.source, host.mtu, false}, now_);
+  const bool congested = (packet.traffic_class & wire::kEcnMask) == wire::kEcnCongestionExperienced;
+  const RxVerdict verdict = host.engine->classify(parsed.headers, bytes, {packet.source, host.mtu, congested}, now_);
   if (verdict.action == RxAction::kDrop) return;
 
   std::uint32_t crc = wire::icrc_begin(flow(packet.source, host.address, packet.source_port), all.size(), 0);

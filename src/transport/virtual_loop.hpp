@@ -1,11 +1,12 @@
 // Hosts joined by a wire in virtual time: the second driver of the engine beside sockets, for tests and for reproducing
-// what a fabric does (delay, loss, duplication, reordering, corruption, pause). It uses no Engine method that a socket
-// adapter does not, makes real RoCEv2 datagrams with their ICRC, and copies real bytes. One thread; the same
-// configuration and calls give the same run. Engines belong to the caller and must outlive the loop.
+// what a fabric does (delay, loss, duplication, reordering, corruption, pause, a shared port that marks). It uses no
+// Engine method that a socket adapter does not, makes real RoCEv2 datagrams with their ICRC, and copies real bytes. One
+// thread; the same configuration and calls give the same run. Engines belong to the caller and must outlive the loop.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,12 @@ struct VirtualWire {
   std::uint32_t reorder = 0;  ///< held back for reorder_delay
   Ps reorder_delay = 5 * kMicrosecond;
   std::uint64_t seed = 1;
+  /// The switch port in front of each receiver, which all senders share: a queue without end, that marks ECN-capable
+  /// packets as they leave it (RED on the instantaneous queue). 0: no port, every sender has a wire of its own.
+  Ps port_ps_per_byte = 0;
+  std::uint64_t ecn_min_bytes = 5'000;
+  std::uint64_t ecn_max_bytes = 200'000;
+  std::uint32_t ecn_max_per_million = 10'000;
 };
 
 struct VirtualCounters {
@@ -34,6 +41,8 @@ struct VirtualCounters {
   std::uint64_t corrupted = 0;
   std::uint64_t reordered = 0;
   std::uint64_t icrc_errors = 0;
+  std::uint64_t marked = 0;
+  std::uint64_t longest_queue = 0;  ///< bytes, of any port
 };
 
 class VirtualLoop {
@@ -59,22 +68,31 @@ class VirtualLoop {
   [[nodiscard]] const VirtualCounters& counters() const noexcept { return counters_; }
 
  private:
-  struct Host {
-    Engine* engine;
-    wire::Gid address;
-    std::uint32_t mtu;
-    bool paused = false;
-    Ps egress_free = 0;
-  };
   struct Packet {
     Ps arrival = 0;
     std::uint64_t order = 0;
     std::size_t to = 0;
     wire::Gid source;
     std::uint16_t source_port = 0;
+    std::uint8_t traffic_class = 0;
+    bool left_port = false;           ///< behind the switch, or there is none
     std::vector<std::byte> datagram;  ///< UDP payload, ICRC included
   };
-  enum class Event : std::uint8_t { kArrival, kTransmit, kTimer, kNone };
+  /// The switch port towards a host.
+  struct Port {
+    std::deque<Packet> queue;
+    std::uint64_t bytes = 0;
+    Ps free = 0;
+  };
+  struct Host {
+    Engine* engine;
+    wire::Gid address;
+    std::uint32_t mtu;
+    bool paused = false;
+    Ps egress_free = 0;
+    Port port = {};
+  };
+  enum class Event : std::uint8_t { kArrival, kPort, kTransmit, kTimer, kNone };
   struct Next {
     Event event = Event::kNone;
     Ps time = kNever;
@@ -87,6 +105,9 @@ class VirtualLoop {
   bool serialise(const Host& host, const TxDesc& desc, std::vector<std::byte>& datagram) const;
   void enqueue(Packet packet);
   void deliver();
+  void enter_port(Packet packet);
+  void leave_port(Port& port);
+  [[nodiscard]] bool marks(std::uint64_t queue_bytes) noexcept;
   void receive(Host& host, const Packet& packet);
   [[nodiscard]] std::vector<std::byte> take_buffer();
   static bool later(const Packet& a, const Packet& b) noexcept;

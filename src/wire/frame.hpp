@@ -12,6 +12,11 @@
 
 namespace tensorwire::wire {
 
+// The low two bits of the IP ToS byte (RFC 3168).
+inline constexpr std::uint8_t kEcnMask = 0x3;
+inline constexpr std::uint8_t kEcnCapable = 0x2;  ///< ECT(0)
+inline constexpr std::uint8_t kEcnCongestionExperienced = 0x3;
+
 inline constexpr std::size_t kEthernetBytes = 14;
 inline constexpr std::size_t kIpv4Bytes = 20;
 inline constexpr std::size_t kUdpBytes = 8;

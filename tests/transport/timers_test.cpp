@@ -19,7 +19,7 @@ TEST(Timers, AgreesWithAModelUnderRandomUse) {
   for (int i = 0; i < 50; ++i) qps.push_back(static_cast<Qp*>(&world.create_qp(*world.hosts[0], {1, 1, 1, 1, 0})));
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Random random(seed);
-    Timers timers;
+    Timers timers{&QpLinks::timer};
     timers.reserve(qps.size());
     std::map<Qp*, Ps> model;
     for (int i = 0; i < 2000; ++i) {

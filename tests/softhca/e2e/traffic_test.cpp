@@ -101,6 +101,37 @@ INSTANTIATE_TEST_SUITE_P(Rates, Faults,
                          ::testing::Values("drop=1%", "drop=5%", "dup=5%", "reorder=5%", "corrupt=5%",
                                            "drop=1%,dup=1%,reorder=1%,corrupt=1%", "delay=5%:200us", "late_dma=200us"));
 
+/// Every tenth packet arrives marked: the receiver says so, the sender slows down and recovers, and nothing is lost.
+TEST(Congestion, MarksSlowTheSenderDownAndCostNoByte) {
+  for (const auto variant : {transport::DcqcnVariant::kPaper, transport::DcqcnVariant::kNic}) {
+    const auto congested = [variant] {
+      HcaOptions options = packets_only();
+      options.dcqcn = variant;
+      options.line_rate_mbps = 10'000;
+      options.faults = std::make_unique<FaultInjector>(parse_faults("ce=10%"));
+      return options;
+    };
+    Pair pair{{}, congested(), congested()};
+    randomize(pair.a.memory, 9);
+    constexpr std::uint32_t kMessages = 20, kBytes = 50'000;
+    ASSERT_EQ(pair.b.post_receives(kMessages), 0);
+    for (std::uint32_t i = 0; i < kMessages; ++i) {
+      ASSERT_EQ(pair.a.write_imm(pair.b.address(), i * kBytes, kBytes, i), 0);
+    }
+    for (std::uint32_t i = 0; i < kMessages; ++i) {
+      ASSERT_TRUE(pair.b.next(20 * kSecond)) << i;
+      ASSERT_TRUE(pair.a.next(20 * kSecond)) << i;
+    }
+    EXPECT_TRUE(std::equal(pair.a.memory.begin(), pair.a.memory.begin() + kMessages * kBytes, pair.b.memory.begin()));
+    EXPECT_GT(pair.b.counter("np_ecn_marked_roce_packets"), 0U);
+    EXPECT_GT(pair.b.counter("np_cnp_sent"), 0U);
+    EXPECT_LE(pair.b.counter("np_cnp_sent"), pair.b.counter("np_ecn_marked_roce_packets"));
+    EXPECT_GT(pair.a.counter("rp_cnp_handled"), 0U);
+    EXPECT_EQ(pair.a.counter("rp_cnp_ignored"), 0U);
+    EXPECT_EQ(pair.a.counter("retransmitted_packets"), 0U);
+  }
+}
+
 TEST(Vanished, SourceThatWasUnmappedIsALocalErrorAndTargetARemoteOne) {
   if (kThreadSanitizer) GTEST_SKIP();
   constexpr std::size_t kBytes = 1 << 16;
