@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
-#include "base/bytes.hpp"
+#include "transport/datagram.hpp"
 #include "wire/frame.hpp"
-#include "wire/headers.hpp"
-#include "wire/icrc.hpp"
 
 namespace tensorwire::transport {
 namespace {
@@ -19,16 +16,6 @@ constexpr std::size_t kFramingBytes = 66;
 
 wire::Ipv4Flow flow(const wire::Gid& source, const wire::Gid& destination, std::uint16_t source_port) noexcept {
   return {source.ipv4(), destination.ipv4(), source_port, wire::kRoceUdpPort};
-}
-
-/// Copies the payload to its pieces, advancing `crc` over it when given. False when the memory is gone.
-bool place(const RxVerdict& verdict, std::span<const std::byte> payload, std::uint32_t* crc) noexcept {
-  for (std::size_t i = 0; i < verdict.piece_count; ++i) {
-    const Piece& piece = verdict.pieces[i];
-    if (!piece.mr->ops->store(piece.address, payload.first(piece.length), crc)) return false;
-    payload = payload.subspan(piece.length);
-  }
-  return true;
 }
 
 }  // namespace
@@ -111,7 +98,7 @@ void VirtualLoop::transmit(Host& host) {
 void VirtualLoop::launch(Host& host, const TxDesc& desc, Ps departure) {
   Packet packet;
   packet.datagram = take_buffer();
-  if (!serialise(host, desc, packet.datagram)) {
+  if (!serialise(desc, flow(host.address, desc.av->remote, desc.av->udp_source_port), 0, packet.datagram)) {
     spare_buffers_.push_back(std::move(packet.datagram));
     return host.engine->tx_failed(desc, now_);
   }
@@ -145,33 +132,6 @@ void VirtualLoop::launch(Host& host, const TxDesc& desc, Ps departure) {
     packet.datagram[at] ^= std::byte{1} << random_.below(8);
   }
   enqueue(std::move(packet));
-}
-
-bool VirtualLoop::serialise(const Host& host, const TxDesc& desc, std::vector<std::byte>& datagram) const {
-  const std::size_t header_bytes = wire::header_bytes(desc.headers.opcode);
-  const std::size_t pad = desc.headers.pad;
-  datagram.resize(header_bytes + desc.payload_bytes + pad + wire::kIcrcBytes);
-  const std::span<std::byte> all(datagram);
-  wire::encode(desc.headers, all);
-
-  std::uint32_t crc = wire::icrc_begin(flow(host.address, desc.av->remote, desc.av->udp_source_port), all.size(), 0);
-  crc = wire::icrc_headers(crc, all.first(header_bytes));
-  std::span<std::byte> rest = all.subspan(header_bytes);
-  for (std::size_t i = 0; i < desc.piece_count; ++i) {
-    const Piece& piece = desc.pieces[i];
-    const std::span<std::byte> to = rest.first(piece.length);
-    if (piece.mr != nullptr) {
-      if (!piece.mr->ops->load(piece.address, to, &crc)) return false;
-    } else {
-      const auto* from = reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(piece.address));
-      crc = wire::crc_copy(crc, to.data(), {from, piece.length});
-    }
-    rest = rest.subspan(piece.length);
-  }
-  std::fill_n(rest.begin(), pad, std::byte{0});
-  crc = wire::crc_update(crc, rest.first(pad));
-  store_le32(rest.data() + pad, wire::icrc_finish(crc));
-  return true;
 }
 
 void VirtualLoop::enqueue(Packet packet) {
@@ -229,28 +189,14 @@ void VirtualLoop::receive(Host& host, const Packet& packet) {
   const RxVerdict verdict = host.engine->classify(parsed.headers, bytes, {packet.source, host.mtu, congested}, now_);
   if (verdict.action == RxAction::kDrop) return;
 
-  std::uint32_t crc = wire::icrc_begin(flow(packet.source, host.address, packet.source_port), all.size(), 0);
-  crc = wire::icrc_headers(crc, all.first(parsed.header_bytes));
-  const std::span<const std::byte> payload = all.subspan(parsed.header_bytes, bytes);
-  const std::span<const std::byte> pad =
-      all.subspan(parsed.header_bytes + bytes, all.size() - parsed.header_bytes - bytes - wire::kIcrcBytes);
-  const bool fused = verdict.action == RxAction::kPlace && !verdict.verify_first;
-  bool placed = true;
-  if (fused) {
-    placed = place(verdict, payload, &crc);
-  } else {
-    crc = wire::crc_update(crc, payload);
-  }
-  crc = wire::crc_update(crc, pad);
-  if (placed && wire::icrc_finish(crc) != load_le32(all.last(wire::kIcrcBytes).data())) {
-    ++counters_.icrc_errors;
-    return;
-  }
-  if (!fused && verdict.action == RxAction::kPlace) placed = place(verdict, payload, nullptr);
-  if (placed) {
-    host.engine->commit(verdict, parsed.headers, bytes, now_);
-  } else {
-    host.engine->reject(verdict, parsed.headers, now_);
+  switch (place(all, parsed, verdict, flow(packet.source, host.address, packet.source_port), 0)) {
+    case Arrival::kGood:
+      return host.engine->commit(verdict, parsed.headers, bytes, now_);
+    case Arrival::kBadIcrc:
+      ++counters_.icrc_errors;
+      return;
+    case Arrival::kMemoryGone:
+      return host.engine->reject(verdict, parsed.headers, now_);
   }
 }
 

@@ -102,7 +102,6 @@ class VirtualLoop {
   [[nodiscard]] Next next_event() const noexcept;
   void transmit(Host& host);
   void launch(Host& host, const TxDesc& desc, Ps departure);
-  bool serialise(const Host& host, const TxDesc& desc, std::vector<std::byte>& datagram) const;
   void enqueue(Packet packet);
   void deliver();
   void enter_port(Packet packet);

@@ -1,0 +1,31 @@
+// A packet of a virtual wire as the bytes that a socket would carry: headers, payload, pad and ICRC, made from the
+// engine's description and judged on arrival. What VirtualLoop and the fault simulator of the tests share. No state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transport/engine.hpp"
+#include "wire/headers.hpp"
+#include "wire/icrc.hpp"
+
+namespace tensorwire::transport {
+
+/// Fills `datagram` with the UDP payload of `desc`. False when the memory of a piece is gone.
+[[nodiscard]] bool serialise(const TxDesc& desc, const wire::Ipv4Flow& flow, std::uint16_t ip_id,
+                             std::vector<std::byte>& datagram);
+
+/// The ICRC of a UDP payload whose header stack is `header_bytes` long; its last four bytes are not read.
+[[nodiscard]] std::uint32_t icrc_of(std::span<const std::byte> datagram, std::size_t header_bytes,
+                                    const wire::Ipv4Flow& flow, std::uint16_t ip_id) noexcept;
+
+enum class Arrival : std::uint8_t { kGood, kBadIcrc, kMemoryGone };
+
+/// Verifies the ICRC and copies the payload to the pieces of `verdict`; before the ICRC is known only where the verdict
+/// permits that.
+[[nodiscard]] Arrival place(std::span<const std::byte> datagram, const wire::Parsed& parsed, const RxVerdict& verdict,
+                            const wire::Ipv4Flow& flow, std::uint16_t ip_id) noexcept;
+
+}  // namespace tensorwire::transport

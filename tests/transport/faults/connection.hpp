@@ -1,0 +1,103 @@
+// Two queue pairs and what travels between them. A connection lives several lives: after an error, or when one end was
+// restarted, its ends are reset and brought up again with new PSNs, while packets of earlier lives are still under way.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/random.hpp"
+#include "operation.hpp"
+#include "packet.hpp"
+#include "reference_qp.hpp"
+#include "scenario.hpp"
+#include "sim_host.hpp"
+
+namespace tensorwire::transport::faults {
+
+struct End {
+  End(SimHost& on, Hits& hits) : host(&on), ref(on.registrations, hits) {}
+
+  SimHost* host;
+  std::size_t host_number = 0;
+  QueuePair* qp = nullptr;
+  QpCaps caps;
+  std::uint32_t qpn = 0;
+  PathId path = kDefaultPath;
+  ReferenceQp ref;
+  ReferenceConfig wanted;  ///< for the bring-up under way
+  std::uint8_t timeout_code = 0;
+  std::uint32_t life = 0;
+  Ps step_at = kNever;  ///< the next transition of the bring-up
+};
+
+/// What one end sends to the other.
+struct Direction {
+  Operations operations;
+  Zone source;
+  Zone target;
+  std::uint32_t first_operation = 0;                                 ///< of this life
+  std::uint32_t next_operation = 0;                                  ///< not yet posted
+  std::uint32_t next_receive = 0;                                    ///< operation to look at for the next receive
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> psn_history;  ///< first PSN and count of each life
+
+  [[nodiscard]] bool all_posted() const noexcept { return next_operation == operations.all.size(); }
+};
+
+class Connection {
+ public:
+  Connection(const Scenario& scenario, Random& random, Hits& hits, SimHost& a, SimHost& b);
+
+  /// Creates the queue pairs. `index` makes their numbers unique.
+  void create(std::uint8_t index, PathId path_a, PathId path_b, std::uint32_t operations);
+
+  // ---- the application; each says whether it did something
+  bool post_sends(std::size_t side, Ps now);
+  bool post_receives(std::size_t side);
+
+  // ---- lives
+  /// A new life begins; both ends are to join it.
+  void new_life();
+  /// Resets one end and begins to bring it up into the newest life.
+  void join(std::size_t side, Ps now);
+  /// Takes the next transition of a bring-up.
+  void step(std::size_t side, Ps now);
+  void abort(std::size_t side, Ps now);
+  [[nodiscard]] bool failed() const noexcept;
+  [[nodiscard]] bool up() const noexcept;
+  [[nodiscard]] bool finished() const noexcept;
+
+  /// A completion that the engine gave and the model agreed with: does it keep its promise about the bytes?
+  void check_promise(std::size_t side, const Completion& completion);
+
+  [[nodiscard]] Packet blank(std::size_t side, Truth truth) const;
+  [[nodiscard]] std::string describe() const;
+
+  std::array<End, 2> ends;
+  std::array<Direction, 2> directions;  ///< by the side that sends
+  std::uint32_t life = 0;
+  Ps recover_at = kNever;
+
+ private:
+  [[nodiscard]] bool post_send(std::size_t side, Ps now);
+  [[nodiscard]] bool post_receive(std::size_t side);
+  [[nodiscard]] SgeList cut(std::uint64_t address, std::uint32_t length, std::uint32_t key);
+  [[nodiscard]] SgeList receive_list(const Direction& direction, const Operation& op);
+  void send_list(const Direction& direction, const Operation& op, SgeList& sges);
+  void name_target(const Direction& direction, const Operation& op, SendWr& wr);
+  [[nodiscard]] std::uint32_t choose_psn(const Direction& direction);
+  void create_qp(End& end);
+  void make_agreement(std::size_t side);
+
+  const Scenario& scenario_;
+  Random& random_;
+  Hits& hits_;
+  MtuCode mtu_ = MtuCode::k256;
+  std::array<std::uint32_t, 2> psn_{};  ///< first of each direction in the newest life
+  std::uint8_t index_ = 0;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace tensorwire::transport::faults

@@ -1,0 +1,130 @@
+// What the simulated engines were seen doing: one count for each state transition, verdict, answer, completion status
+// and kind of fault. A point that no seed reached is a hole in the simulation, and fails the run.
+//
+// The engine needs no hooks for this: verdicts, answers, completions, events and states are its public contract, and
+// the rest follows from the reference model that is checked against it after every event.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tensorwire::transport::faults {
+
+// clang-format off
+#define TW_FAULT_POINTS(X)                                              \
+  X(kResetToInit, "state RESET -> INIT")                                \
+  X(kInitToRtr, "state INIT -> RTR")                                    \
+  X(kRtrToRts, "state RTR -> RTS")                                      \
+  X(kInitToReset, "state INIT -> RESET")                                \
+  X(kRtrToReset, "state RTR -> RESET")                                  \
+  X(kRtsToReset, "state RTS -> RESET")                                  \
+  X(kErrToReset, "state ERR -> RESET")                                  \
+  X(kRtrToErr, "state RTR -> ERR")                                      \
+  X(kRtsToErr, "state RTS -> ERR")                                      \
+  X(kDestroyed, "queue pair destroyed and made again")                  \
+  X(kDropUnknownQp, "drop: unknown queue pair")                         \
+  X(kDropWrongState, "drop: queue pair not ready for it")               \
+  X(kDropWrongSource, "drop: not from the peer's address")              \
+  X(kDropWrongPkey, "drop: partition key")                              \
+  X(kDropWrongOpcode, "drop: opcode of another service")                \
+  X(kDropOutOfSequence, "drop: out of sequence")                        \
+  X(kDropStale, "drop: stale")                                          \
+  X(kDropBadLength, "drop: bad length")                                 \
+  X(kDropUnparsed, "drop: not a packet")                                \
+  X(kDropIcrc, "drop: ICRC")                                            \
+  X(kDropIcrcPlaced, "drop: ICRC, after bytes were placed")             \
+  X(kExecute, "responder: executed")                                    \
+  X(kDuplicate, "responder: duplicate")                                 \
+  X(kDuplicateWhileNak, "responder: duplicate while a NAK is owed")     \
+  X(kNakUnsent, "responder: NAK taken back, what it missed has come")   \
+  X(kGap, "responder: NAK sequence error")                              \
+  X(kNotReadySend, "responder: RNR NAK for a SEND")                     \
+  X(kNotReadyWrite, "responder: RNR NAK for a WRITE with immediate")    \
+  X(kInvalidOrder, "responder: NAK invalid request, opcode sequence")   \
+  X(kInvalidLength, "responder: NAK invalid request, packet length")    \
+  X(kInvalidReth, "responder: NAK invalid request, message length")     \
+  X(kInvalidTooLong, "responder: NAK invalid request, receive too short") \
+  X(kInvalidOpcode, "responder: NAK invalid request, not offered")      \
+  X(kAccessQp, "responder: NAK remote access, queue pair's rights")     \
+  X(kAccessKey, "responder: NAK remote access, unknown key")            \
+  X(kAccessDomain, "responder: NAK remote access, protection domain")   \
+  X(kAccessRange, "responder: NAK remote access, range")                \
+  X(kAccessRight, "responder: NAK remote access, region's rights")      \
+  X(kOperationalSges, "responder: NAK remote operational, scatter list") \
+  X(kOperationalGone, "responder: NAK remote operational, memory gone") \
+  X(kAckSent, "responder: ACK sent")                                    \
+  X(kNakSent, "responder: NAK sent")                                    \
+  X(kNakSentInError, "responder: NAK sent from ERR")                    \
+  X(kCongestion, "requester: CNP")                                      \
+  X(kAckProgress, "requester: ACK with progress")                       \
+  X(kAckPartial, "requester: ACK inside a message")                     \
+  X(kAckPastNext, "requester: ACK beyond what was sent again")          \
+  X(kSequenceNak, "requester: NAK sequence error, sent again")          \
+  X(kSequenceNakProgress, "requester: NAK sequence error acknowledges") \
+  X(kSequenceNakAgain, "requester: NAK sequence error, already answered") \
+  X(kRnr, "requester: RNR NAK, waits")                                  \
+  X(kRnrWhileWaiting, "requester: RNR NAK while it waits")              \
+  X(kRnrOver, "requester: RNR wait over")                               \
+  X(kTimeout, "requester: timeout, sent again")                         \
+  X(kReserved, "requester: reserved syndrome")                          \
+  X(kSourceLost, "requester: source gone when its packet left")         \
+  X(kSourceLostWaits, "requester: local error waits for those before")  \
+  X(kSourceLostForgotten, "requester: local error forgotten by going back") \
+  X(kSendSuccess, "send completion: success")                           \
+  X(kSendUnsignaled, "send completion: success, not signaled")          \
+  X(kSendFlushed, "send completion: flushed")                           \
+  X(kSendLocalProtection, "send completion: local protection error")    \
+  X(kSendInvalidRequest, "send completion: remote invalid request")     \
+  X(kSendRemoteAccess, "send completion: remote access error")          \
+  X(kSendRemoteOperation, "send completion: remote operation error")    \
+  X(kSendBadResponse, "send completion: bad response")                  \
+  X(kSendRetryExceeded, "send completion: retries exceeded")            \
+  X(kSendRnrExceeded, "send completion: RNR retries exceeded")          \
+  X(kReceiveSuccess, "receive completion: success")                     \
+  X(kReceiveFlushed, "receive completion: flushed")                     \
+  X(kReceiveTooShort, "receive completion: local length error")         \
+  X(kReceiveProtection, "receive completion: local protection error")   \
+  X(kEstablished, "event: communication established")                   \
+  X(kRequestError, "event: request error")                              \
+  X(kAccessError, "event: access error")                                \
+  X(kFaultLose, "fault: packet lost")                                   \
+  X(kFaultDuplicate, "fault: packet duplicated")                        \
+  X(kFaultReplay, "fault: old packet replayed")                         \
+  X(kFaultReorder, "fault: packet overtaken")                           \
+  X(kFaultCorrupt, "fault: packet corrupted")                           \
+  X(kFaultCut, "fault: packet cut short")                               \
+  X(kFaultIpId, "fault: IP identification changed")                     \
+  X(kFaultLinkDown, "fault: link down")                                 \
+  X(kFaultOneWay, "fault: one direction down")                          \
+  X(kFaultPause, "fault: host paused")                                  \
+  X(kFaultBlock, "fault: path blocked")                                 \
+  X(kFaultRestart, "fault: peer restarted with a new PSN")              \
+  X(kFaultForgedRequest, "fault: request forged")                       \
+  X(kFaultForgedAnswer, "fault: answer forged")                         \
+  X(kFaultDeregister, "fault: region deregistered under way")           \
+  X(kFaultAbort, "fault: queue pair set to ERR")                        \
+  X(kFaultMemory, "fault: memory gone")                                 \
+  X(kRecovered, "connection brought up again")
+// clang-format on
+
+enum class Point : std::uint8_t {
+#define TW_POINT(id, text) id,
+  TW_FAULT_POINTS(TW_POINT)
+#undef TW_POINT
+      kCount
+};
+
+inline constexpr std::array<const char*, static_cast<std::size_t>(Point::kCount)> kPointNames = {
+#define TW_POINT(id, text) text,
+    TW_FAULT_POINTS(TW_POINT)
+#undef TW_POINT
+};
+
+struct Hits {
+  std::array<std::uint64_t, kPointNames.size()> counts{};
+
+  void operator()(Point point) noexcept { ++counts[static_cast<std::size_t>(point)]; }
+};
+
+}  // namespace tensorwire::transport::faults

@@ -1,0 +1,66 @@
+// The work of one direction of a connection, chosen beforehand: each operation has its own bytes at the source and its
+// own place at the target, so that whatever happens, every byte of both memories has one right value.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/random.hpp"
+#include "transport/types.hpp"
+
+namespace tensorwire::transport::faults {
+
+/// What is wrong with an operation or with the receive that it meets.
+enum class Defect : std::uint8_t {
+  kNone,
+  // The key or the range that a WRITE names.
+  kRemoteUnknownKey,
+  kRemoteOtherDomain,
+  kRemoteNoRight,
+  kRemotePastEnd,
+  kRemoteBeforeStart,
+  kRemoteWraps,
+  kRemoteDeregistered,
+  // The scatter/gather list of a send request.
+  kSourceUnknownKey,
+  kSourceOtherDomain,
+  kSourcePastEnd,
+  kSourceDeregistered,
+  // The receive that a SEND meets.
+  kReceiveShort,
+  kReceiveUnknownKey,
+  kReceiveNoRight,
+  kReceiveOtherDomain,
+  kReceivePastEnd,
+  kCount
+};
+
+struct Operation {
+  WrOpcode opcode = WrOpcode::kWrite;
+  std::uint32_t length = 0;
+  std::uint64_t source = 0;  ///< offsets in the zones of the two hosts
+  std::uint64_t target = 0;
+  std::uint32_t room = 0;  ///< bytes at the target that belong to this operation: at least its length
+  std::uint32_t immediate = 0;
+  bool signaled = true;
+  bool solicited = false;
+  bool inline_data = false;
+  Defect defect = Defect::kNone;
+
+  [[nodiscard]] bool is_send() const noexcept { return opcode == WrOpcode::kSend || opcode == WrOpcode::kSendImm; }
+  [[nodiscard]] bool has_immediate() const noexcept {
+    return opcode == WrOpcode::kWriteImm || opcode == WrOpcode::kSendImm;
+  }
+  [[nodiscard]] bool consumes_receive() const noexcept { return opcode != WrOpcode::kWrite; }
+};
+
+struct Operations {
+  std::vector<Operation> all;
+  std::uint64_t source_bytes = 0;
+  std::uint64_t target_bytes = 0;
+
+  /// `defects` per million.
+  void choose(Random& random, std::uint32_t count, std::uint32_t mtu, std::uint32_t max_inline, std::uint32_t defects);
+};
+
+}  // namespace tensorwire::transport::faults

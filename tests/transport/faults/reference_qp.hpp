@@ -1,0 +1,179 @@
+// A queue pair written a second time, as the rules read and with no thought of speed: what it sends, how it judges,
+// what completes and when its timer fires. The simulator holds every engine against it after every event.
+//
+// Packets of a direction are counted from 0 in 64 bits ("numbers"), so that the circle of PSNs appears in two functions
+// only. Requester rules are in reference_requester.cpp, responder rules in reference_responder.cpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hits.hpp"
+#include "transport/engine.hpp"
+#include "transport/responder.hpp"
+#include "transport/types.hpp"
+
+namespace tensorwire::transport::faults {
+
+/// A scatter/gather list at rest.
+struct SgeList {
+  std::array<Sge, 4> items;
+  std::uint8_t count = 0;
+
+  void add(const Sge& sge) noexcept { items[count++] = sge; }
+  [[nodiscard]] std::span<const Sge> span() const noexcept { return {items.data(), count}; }
+};
+
+/// What a host has registered: the reference for keys, domains, ranges and rights.
+struct Registrations {
+  std::vector<MemoryRegion> all;
+
+  [[nodiscard]] AccessResult check(std::uint32_t key, PdId pd, std::uint64_t address, std::uint64_t length,
+                                   std::uint32_t rights) const noexcept;
+  void remove(std::uint32_t key) noexcept;
+};
+
+struct Judgement {
+  RxAction action = RxAction::kDrop;
+  DropReason drop = DropReason::kNone;
+  RxPlan plan = RxPlan::kNone;
+  Point point = Point::kCount;  ///< which rule decided
+  bool verify_first = true;
+  std::uint64_t address = 0;  ///< where the bytes go
+  std::uint32_t bytes = 0;
+};
+
+/// What both sides agreed on, and what this side was configured with.
+struct ReferenceConfig {
+  std::uint32_t qpn = 0;
+  std::uint32_t peer_qpn = 0;
+  wire::Gid peer;
+  PdId pd = 0;
+  std::uint32_t access = 0;
+  std::uint32_t mtu = 0;  ///< of the path; what a message is cut into
+  bool whole = false;     ///< messages are not cut
+  std::uint32_t sq_psn = 0;
+  std::uint32_t rq_psn = 0;
+  Ps timeout = kNever;
+  std::uint8_t retry_cnt = 0;
+  std::uint8_t rnr_retry = 0;
+  std::uint8_t min_rnr_timer = 0;
+  std::uint32_t ack_coalesce = 0;
+  std::uint64_t window = 0;
+};
+
+class ReferenceQp {
+ public:
+  struct Send {
+    std::uint64_t wr_id;
+    WrOpcode opcode;
+    bool signaled;
+    bool solicited;
+    bool inline_data;
+    std::uint32_t immediate;
+    std::uint32_t length;
+    std::uint64_t remote_address;
+    std::uint32_t rkey;
+    SgeList sges;
+    std::uint64_t first;  ///< number of its first packet
+    std::uint64_t end;
+  };
+  struct Receive {
+    std::uint64_t wr_id;
+    std::uint64_t capacity;
+    SgeList sges;
+  };
+
+  ReferenceQp(const Registrations& registrations, Hits& hits) : registrations_(registrations), hits_(hits) {}
+
+  // ---- the application
+  void reset(const ReferenceConfig& config);
+  void post_send(const SendWr& wr, const SgeList& sges);
+  void post_receive(std::uint64_t wr_id, const SgeList& sges);
+  void doorbell();
+  void set_error();
+
+  // ---- requester
+  [[nodiscard]] std::uint32_t psn(std::uint64_t number) const noexcept;
+  /// A request packet left; `flight` is what its path has unacknowledged.
+  void on_request_sent(const TxDesc& desc, Ps now);
+  void on_timer(Ps now);
+  void on_source_lost(std::uint32_t lost_psn);
+  /// The oldest request's source is not registered: the engine may find that out at any time.
+  [[nodiscard]] bool source_broken() const noexcept;
+  void fail_head(WcStatus status);
+  /// Something may be sent, as far as this queue pair is concerned.
+  [[nodiscard]] bool ready() const noexcept;
+  [[nodiscard]] const Send& send_of(std::uint64_t number) const;
+  [[nodiscard]] bool sends_pending() const noexcept { return head_ != sends_.size(); }
+  [[nodiscard]] std::size_t sends_outstanding() const noexcept { return sends_.size() - head_; }
+  [[nodiscard]] std::size_t receives_outstanding() const noexcept { return receives_.size() - receives_head_; }
+  [[nodiscard]] std::uint32_t largest_charge() const noexcept { return largest_charge_; }
+
+  // ---- responder, and answers to the requester
+  [[nodiscard]] Judgement judge(const wire::Headers& headers, std::uint32_t bytes,
+                                const PacketSource& source) const noexcept;
+  void commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes, Ps now);
+  void reject(const wire::Headers& headers);
+  void on_answer_sent(const TxDesc& desc);
+
+  ReferenceConfig config;
+  QpState state = QpState::kReset;
+  std::vector<Completion> completions;        ///< that the engine must give next, in this order
+  std::vector<AsyncEvent> events;             ///< likewise
+  std::uint64_t una = 0, next = 0, high = 0;  ///< oldest unacknowledged, next to send, never sent
+  std::uint64_t in_flight = 0;                ///< window charge of [una, next)
+  Ps deadline = kNever;
+  std::uint64_t executed = 0;  ///< requests of the peer: the number that is expected
+  enum class Owed : std::uint8_t { kNothing, kAck, kNak } owed = Owed::kNothing;
+
+ private:
+  // requester
+  [[nodiscard]] std::uint32_t charge(const Send& send, std::uint64_t number) const noexcept;
+  [[nodiscard]] std::uint32_t payload(const Send& send, std::uint64_t number) const noexcept;
+  [[nodiscard]] bool accessible(const Send& send, std::uint64_t number) const noexcept;
+  void on_answer(std::uint8_t syndrome, std::uint32_t answered_psn, Ps now);
+  bool advance(std::uint64_t end, Ps now);
+  void go_back();
+  void retry();
+  void complete_send(WcStatus status);
+  void enter_error();
+  void flush();
+
+  // responder
+  [[nodiscard]] Judgement judge_request(const wire::Headers& headers, std::uint32_t bytes, std::uint32_t limit) const;
+  void judge_send(const wire::OpcodeTraits& traits, std::uint32_t bytes, Judgement& judgement) const;
+  void judge_write(const wire::OpcodeTraits& traits, const wire::Headers& headers, std::uint32_t bytes,
+                   Judgement& judgement) const;
+  void execute(const wire::Headers& headers, std::uint32_t bytes);
+  void complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t bytes);
+  void refuse(std::uint8_t syndrome);
+  void fail(wire::NakCode code);
+  void owe_ack();
+
+  const Registrations& registrations_;
+  Hits& hits_;
+
+  std::vector<Send> sends_;  ///< of this life, all of them; those before head_ are done
+  std::size_t head_ = 0;
+  std::uint8_t retries_left_ = 0, rnr_retries_left_ = 0;
+  bool answered_nak_ = false;  ///< until progress or timeout
+  bool waiting_ = false;       ///< after an RNR NAK
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  std::size_t lost_ = kNone;  ///< the request that will fail with a local error
+  std::uint32_t largest_charge_ = 0;
+
+  std::vector<Receive> receives_;
+  std::size_t receives_head_ = 0;
+  enum class Message : std::uint8_t { kNone, kSend, kWrite } message_ = Message::kNone;
+  std::uint32_t done_ = 0, write_length_ = 0, write_key_ = 0;
+  std::uint64_t write_address_ = 0;
+  bool refused_ = false, established_ = false;
+  std::uint8_t nak_syndrome_ = 0;
+  std::uint32_t unacknowledged_ = 0;
+  std::uint32_t messages_ = 0;
+};
+
+}  // namespace tensorwire::transport::faults

@@ -1,0 +1,56 @@
+// What a seed chooses before anything happens: kinds of fault and their rates, sizes of windows and queues, how many
+// hosts and connections. Everything is drawn from the one generator, in one order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/random.hpp"
+#include "base/time.hpp"
+#include "transport/engine.hpp"
+
+namespace tensorwire::transport::faults {
+
+enum class Fault : std::uint8_t {
+  kLose,
+  kDuplicate,
+  kReorder,
+  kReplay,
+  kCorrupt,
+  kJitter,
+  kLinkDown,
+  kOneWay,
+  kPause,
+  kRestart,
+  kForge,
+  kDefect,      ///< requests and receives that name memory which they must not reach
+  kDeregister,  ///< of memory in use
+  kMemory,      ///< memory vanishes
+  kStarve,      ///< receives are posted late
+  kAbort,       ///< the application sets a queue pair to ERR
+  kCount
+};
+
+struct Scenario {
+  explicit Scenario(Random& random);
+
+  [[nodiscard]] bool has(Fault fault) const noexcept { return (faults >> static_cast<unsigned>(fault) & 1U) != 0; }
+
+  std::uint32_t faults = 0;  ///< bit set of Fault, three bits at least
+  std::uint32_t hosts = 2;
+  std::uint32_t connections = 1;
+  bool whole = false;  ///< a same-host link: messages are not cut
+  EngineConfig engine;
+  std::uint64_t path_window = 0;
+  Ps delay = 0;
+  Ps jitter = 0;
+  std::uint32_t lose = 0, duplicate = 0, reorder = 0, replay = 0, corrupt = 0;  ///< per million packets
+  std::uint32_t defect = 0;                                                     ///< per million requests
+  std::uint32_t disturb = 0;  ///< per million steps: links, pauses, restarts, forgeries, memory
+  std::uint32_t eager = 0;    ///< per million steps: the application posts
+};
+
+/// Work requests that a seed posts at least.
+inline constexpr std::uint32_t kRequestsPerSeed = 200;
+
+}  // namespace tensorwire::transport::faults
