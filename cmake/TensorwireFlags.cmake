@@ -35,6 +35,11 @@ endif()
 target_include_directories(tw_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 target_compile_definitions(tw_flags INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:_GNU_SOURCE>)
 
+# Every room with coverage feedback; the programs of tests/fuzz bring libFuzzer's main.
+if(TENSORWIRE_FUZZ)
+  target_compile_options(tw_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 if(TENSORWIRE_STATIC_RUNTIME)
   target_link_options(tw_flags INTERFACE -static-libstdc++ -static-libgcc)
 endif()
