@@ -1,8 +1,9 @@
-"""The project's own files, for the lint scripts: everything below a root but build output and what version control hides."""
+"""The project's own files, for the lint scripts: everything below a root but build output, inputs of
+fuzzers, and what version control hides."""
 import os
 import pathlib
 
-HIDDEN = {".git", ".venv", "build", "dist", "out", "__pycache__"}
+HIDDEN = {".git", ".venv", "build", "dist", "out", "__pycache__", "corpus"}
 CODE = {".hpp", ".cpp", ".h", ".c", ".cu", ".cuh"}
 TEXT = CODE | {".py", ".sh", ".md", ".txt", ".cmake", ".json", ".yml", ".toml", ""}
 
