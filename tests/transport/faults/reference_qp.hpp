@@ -117,6 +117,8 @@ class ReferenceQp {
                                 const PacketSource& source) const noexcept;
   void commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes, Ps now);
   void reject(const wire::Headers& headers);
+  /// Opcode of the First packet of the message under way.
+  [[nodiscard]] std::uint8_t message_base() const noexcept { return message_ == Message::kWrite ? 6 : 0; }
   void on_answer_sent(const TxDesc& desc);
 
   ReferenceConfig config;

@@ -29,7 +29,10 @@ void Run::forge_request(Connection& connection, std::size_t side) {
   h.dest_qpn = victim.qpn;
   h.opcode = static_cast<wire::Opcode>(random_.below(12));
   h.ack_req = random_.below(2) == 0;
-  std::uint32_t bytes = random_.below(2) == 0 ? mtu : random_.below(2 * mtu);
+  constexpr std::array<std::uint8_t, 3> kContinue = {1, 2, 3};  // Middle, Last, Last with immediate
+  if (random_.below(2) == 0)
+    h.opcode = static_cast<wire::Opcode>(victim.ref.message_base() + kContinue[random_.below(3)]);
+  std::uint32_t bytes = random_.below(2) == 0 ? mtu : random_.below(6) == 0 ? 0 : random_.below(2 * mtu);
   switch (random_.below(6)) {
     case 0:
     case 1:

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Builds each mutant of the engine (table.py) and lets the fault simulation look for it. One that survives fails the run.
+
+Only the mutated file is compiled; the rest of the program is what test_faults was linked from. Needs a build folder that
+Ninja made, in which test_faults is built.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+
+from table import MUTANTS, Mutant
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SOURCES = ROOT / "src" / "transport"
+RUN_LIMIT_S = 120
+
+
+def compile_commands(build: pathlib.Path) -> dict[str, list[str]]:
+    """By source file of src/transport, without its output and input."""
+    commands = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        source = pathlib.Path(entry["file"])
+        if source.parent != SOURCES:
+            continue
+        words = shlex.split(entry["command"])
+        output = words.index("-o")
+        del words[output:output + 2]
+        words.remove("-c")
+        words.remove(entry["file"])
+        commands[source.name] = [word for word in words if not word.startswith(("-O", "-g"))] + ["-O1", "-w"]
+    return commands
+
+
+def link_command(build: pathlib.Path) -> list[str]:
+    """How test_faults was linked, without its output."""
+    listed = subprocess.run(["ninja", "-C", build, "-t", "commands", "test_faults"], check=True, capture_output=True, text=True)
+    linking = [line for line in listed.stdout.splitlines() if "-o tests/transport/faults/test_faults " in line][-1]
+    words = [word for word in shlex.split(linking.split("&&")[1])]
+    output = words.index("-o")
+    del words[output:output + 2]
+    return words
+
+
+class Mill:
+    def __init__(self, build: pathlib.Path, seeds: int) -> None:
+        self.build = build
+        self.seeds = seeds
+        self.folder = build / "mutants"
+        self.compilers = compile_commands(build)
+        self.linker = link_command(build)
+
+    def make(self, mutant: Mutant) -> pathlib.Path:
+        text = (SOURCES / mutant.file).read_text()
+        if text.count(mutant.old) != 1:
+            raise RuntimeError(f"{mutant.file} has its text {text.count(mutant.old)} times; mend tests/transport/mutants/table.py")
+        folder = self.folder / mutant.name
+        folder.mkdir(parents=True, exist_ok=True)
+        source = folder / mutant.file
+        source.write_text(text.replace(mutant.old, mutant.new))
+        item = folder / (mutant.file + ".o")
+        self.call([*self.compilers[mutant.file], "-c", str(source), "-o", str(item)])
+        program = folder / "test_faults"
+        # Before the libraries, so that the mutated file is found first.
+        at = next(i for i, word in enumerate(self.linker) if word.endswith(".o"))
+        self.call([*self.linker[:at], str(item), *self.linker[at:], "-o", str(program)])
+        return program
+
+    def call(self, command: list[str]) -> None:
+        done = subprocess.run(command, cwd=self.build, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr or done.stdout)
+
+    def judge(self, mutant: Mutant) -> tuple[bool, str]:
+        """Whether it was found, and by what."""
+        try:
+            program = self.make(mutant)
+        except RuntimeError as error:
+            return False, f"cannot be built: {error}"
+        try:
+            done = subprocess.run([program, "--seeds", str(self.seeds), "--no-hits"], capture_output=True, text=True,
+                                  timeout=RUN_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return True, "it hangs"
+        finally:
+            program.unlink()
+        if done.returncode == 0:
+            return False, f"survived {self.seeds} seeds"
+        if done.returncode < 0:
+            return True, f"it dies of signal {-done.returncode}"
+        return True, done.stdout.splitlines()[0] if done.stdout else f"exit status {done.returncode}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, required=True, help="build folder")
+    parser.add_argument("--seeds", type=int, default=20000, help="seeds that a mutant must not survive (default: CI's)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("names", nargs="*", help="only these mutants")
+    options = parser.parse_args()
+    mill = Mill(options.build.resolve(), options.seeds)
+    chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
+    began = time.monotonic()
+    survivors = []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for mutant, (found, how) in zip(chosen, pool.map(mill.judge, chosen)):
+            print(f"{'found   ' if found else 'NOT FOUND'}  {mutant.name}: {how}", flush=True)
+            if not found:
+                print(f"           it breaks: {mutant.breaks}", flush=True)
+                survivors.append(mutant.name)
+    print(f"{len(chosen)} mutants, {len(survivors)} not found, {time.monotonic() - began:.0f} s")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
