@@ -23,6 +23,7 @@ Context::Context(Device& opened, std::shared_ptr<softhca::Hca> running)
   context.ops.req_notify_cq = ibverbs::req_notify_cq;
   context.ops.post_send = ibverbs::post_send;
   context.ops.post_recv = ibverbs::post_recv;
+  context.ops.post_srq_recv = ibverbs::post_srq_recv;
   verbs_context::query_port = ibverbs::query_port;
   verbs_context::query_device_ex = ibverbs::query_device_ex;
   verbs_context::create_cq_ex = ibverbs::create_cq_ex;
@@ -38,6 +39,8 @@ Context::~Context() {
     hca->destroy_qp(qp->engine);
     delete qp;
   }
+  for (SharedReceiveQueue* srq : srqs) delete srq;
+  for (AddressHandle* ah : ahs) delete ah;
   for (CompletionQueue* cq : cqs) {
     cq->engine.reset();
     leave_channel(*cq);

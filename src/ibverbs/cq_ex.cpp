@@ -41,9 +41,9 @@ std::uint32_t read_qp_num(ibv_cq_ex* cq) noexcept { return of(cq).current.qp_num
 std::uint32_t read_src_qp(ibv_cq_ex* cq) noexcept { return of(cq).current.src_qp; }
 unsigned read_wc_flags(ibv_cq_ex* cq) noexcept { return of(cq).current.flags; }
 
-// RoCE has no LIDs and one service level here; the last five are of features that create_cq_ex refuses.
+// RoCE has no LIDs; the last five are of features that create_cq_ex refuses.
 std::uint32_t read_slid(ibv_cq_ex*) noexcept { return 0; }
-std::uint8_t read_sl(ibv_cq_ex*) noexcept { return 0; }
+std::uint8_t read_sl(ibv_cq_ex* cq) noexcept { return service_level(of(cq).current); }
 std::uint8_t read_dlid_path_bits(ibv_cq_ex*) noexcept { return 0; }
 std::uint64_t read_completion_ts(ibv_cq_ex*) noexcept { return 0; }
 std::uint16_t read_cvlan(ibv_cq_ex*) noexcept { return 0; }

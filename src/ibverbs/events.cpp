@@ -13,6 +13,9 @@ namespace {
 static_assert(IBV_EVENT_QP_FATAL == static_cast<int>(softhca::HcaEvent::kQpFatal));
 static_assert(IBV_EVENT_QP_ACCESS_ERR == static_cast<int>(softhca::HcaEvent::kQpAccessError));
 static_assert(IBV_EVENT_SQ_DRAINED == static_cast<int>(softhca::HcaEvent::kSqDrained));
+static_assert(IBV_EVENT_CQ_ERR == static_cast<int>(softhca::HcaEvent::kCqError));
+static_assert(IBV_EVENT_SRQ_LIMIT_REACHED == static_cast<int>(softhca::HcaEvent::kSrqLimitReached));
+static_assert(IBV_EVENT_QP_LAST_WQE_REACHED == static_cast<int>(softhca::HcaEvent::kLastWqeReached));
 static_assert(IBV_EVENT_PORT_ACTIVE == static_cast<int>(softhca::HcaEvent::kPortActive));
 static_assert(IBV_EVENT_GID_CHANGE == static_cast<int>(softhca::HcaEvent::kGidChange));
 
@@ -43,10 +46,8 @@ CompletionQueue* take(CompletionChannel& channel) noexcept {
   return cq;
 }
 
-bool concerns_queue_pair(softhca::HcaEvent event) noexcept { return event < softhca::HcaEvent::kPortActive; }
-
 bool concerns_queue_pair(ibv_event_type type) noexcept {
-  return type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_SQ_DRAINED;
+  return (type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_SQ_DRAINED) || type == IBV_EVENT_QP_LAST_WQE_REACHED;
 }
 
 /// Event lock held.
@@ -86,15 +87,25 @@ void leave_channel(CompletionQueue& cq) noexcept {
   cq.channel = nullptr;
 }
 
-void on_hca_event(void* user, softhca::HcaEvent event, void* qp_user) noexcept {
+void on_hca_event(void* user, softhca::HcaEvent event, void* object) noexcept {
   Context& context = *static_cast<Context*>(user);
   ibv_async_event entry{};
   entry.event_type = static_cast<ibv_event_type>(event);
   const std::lock_guard objects_lock(context.objects_mutex);
-  if (concerns_queue_pair(event)) {
-    auto* qp = static_cast<QueuePair*>(qp_user);
-    if (!context.qps.contains(qp)) return;  // another context's, or destroyed meanwhile
+  // An object that is not found is another context's, or was destroyed meanwhile.
+  if (entry.event_type == IBV_EVENT_CQ_ERR) {
+    auto* cq = static_cast<CompletionQueue*>(object);
+    if (context.cqs.contains(cq)) fail_overrun(*cq);
+    return;
+  }
+  if (concerns_queue_pair(entry.event_type)) {
+    auto* qp = static_cast<QueuePair*>(object);
+    if (!context.qps.contains(qp)) return;
     entry.element.qp = &qp->qp_base;
+  } else if (entry.event_type == IBV_EVENT_SRQ_LIMIT_REACHED) {
+    auto* srq = static_cast<SharedReceiveQueue*>(object);
+    if (!context.srqs.contains(srq)) return;
+    entry.element.srq = srq;
   } else {
     entry.element.port_num = 1;
   }
@@ -121,6 +132,7 @@ void drop_async_events(Context& context, const void* object) noexcept {
   const std::lock_guard lock(context.event_mutex);
   const std::size_t dropped = std::erase_if(context.event_queue, [&](const ibv_async_event& event) {
     if (event.event_type == IBV_EVENT_CQ_ERR) return static_cast<const void*>(event.element.cq) == object;
+    if (event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED) return event.element.srq == object;
     return concerns_queue_pair(event.event_type) && event.element.qp == object;
   });
   for (std::size_t i = 0; i < dropped; ++i) context.events.take();
@@ -177,6 +189,7 @@ TENSORWIRE_VERB int ibv_get_async_event(ibv_context* context, ibv_async_event* e
         source.event_queue.pop_front();
         source.events.take();
         if (event->event_type == IBV_EVENT_CQ_ERR) ++tw::of(event->element.cq).reported_async_events;
+        if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED) ++tw::of(event->element.srq).reported_events;
         if (tw::concerns_queue_pair(event->event_type)) ++tw::of(event->element.qp).reported_events;
         return 0;
       }
@@ -189,6 +202,9 @@ TENSORWIRE_VERB void ibv_ack_async_event(ibv_async_event* event) {
   if (event->event_type == IBV_EVENT_CQ_ERR) {
     ibv_cq* cq = event->element.cq;
     tw::acknowledge(cq->mutex, cq->cond, cq->async_events_completed, 1);
+  } else if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED) {
+    ibv_srq* srq = event->element.srq;
+    tw::acknowledge(srq->mutex, srq->cond, srq->events_completed, 1);
   } else if (tw::concerns_queue_pair(event->event_type)) {
     ibv_qp* qp = event->element.qp;
     tw::acknowledge(qp->mutex, qp->cond, qp->events_completed, 1);

@@ -73,11 +73,23 @@ struct StagedRequests {
   int error = 0;  ///< the first, reported by ibv_wr_complete
 };
 
+struct AddressHandle : ibv_ah {
+  transport::DatagramAddress address;
+};
+
+struct SharedReceiveQueue : ibv_srq {
+  std::unique_ptr<softhca::Srq> engine;
+  ibv_srq_attr capabilities{};        ///< without the limit, which is the engine's
+  std::atomic<int> users{0};          ///< queue pairs
+  std::uint32_t reported_events = 0;  ///< under the context's event lock
+};
+
 struct QueuePair : ibv_qp_ex {
   softhca::Hca* hca = nullptr;  ///< the context's: one step less on the way of a work request
   softhca::Qp* engine = nullptr;
   ibv_qp_cap capabilities{};
   bool signal_all = false;
+  bool datagrams = false;                  ///< UD
   std::unique_ptr<StagedRequests> staged;  ///< only with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
   std::uint32_t reported_events = 0;       ///< under the context's event lock
 };
@@ -90,6 +102,8 @@ struct Context : verbs_context {
   std::unordered_set<Pd*> pds;
   std::unordered_set<Mr*> mrs;
   std::unordered_set<CompletionQueue*> cqs;
+  std::unordered_set<SharedReceiveQueue*> srqs;
+  std::unordered_set<AddressHandle*> ahs;
   std::unordered_set<QueuePair*> qps;
 
   std::mutex event_mutex;  ///< taken after objects_mutex where both are needed
@@ -105,6 +119,8 @@ struct Context : verbs_context {
 inline Device& of(ibv_device* device) noexcept { return *static_cast<Device*>(device); }
 inline Pd& of(ibv_pd* pd) noexcept { return *static_cast<Pd*>(pd); }
 inline Mr& of(ibv_mr* mr) noexcept { return *static_cast<Mr*>(mr); }
+inline AddressHandle& of(ibv_ah* ah) noexcept { return *static_cast<AddressHandle*>(ah); }
+inline SharedReceiveQueue& of(ibv_srq* srq) noexcept { return *static_cast<SharedReceiveQueue*>(srq); }
 inline CompletionChannel& of(ibv_comp_channel* channel) noexcept { return *static_cast<CompletionChannel*>(channel); }
 inline CompletionQueue& of(ibv_cq_ex* cq) noexcept { return *static_cast<CompletionQueue*>(cq); }
 inline CompletionQueue& of(ibv_cq* cq) noexcept { return of(reinterpret_cast<ibv_cq_ex*>(cq)); }

@@ -19,6 +19,7 @@ int query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, unsi
 // post.cpp
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept;
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept;
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept;
 int poll_cq(ibv_cq* cq, int entries, ibv_wc* wc) noexcept;
 int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;
 
@@ -27,24 +28,27 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept;
 int destroy_cq(CompletionQueue& cq) noexcept;
 int destroy_qp(QueuePair& qp) noexcept;
+/// The part of an address that a program names.
+[[nodiscard]] transport::AddressVector address_vector(const ibv_ah_attr& from) noexcept;
 
 // cq_ex.cpp, qp_ex.cpp
 void set_poll_functions(CompletionQueue& cq) noexcept;
 /// Which of the asked ibv_qp_create_send_ops_flags this HCA has; the others are refused.
+inline constexpr std::uint64_t kDatagramSendOps = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 inline constexpr std::uint64_t kSupportedSendOps =
-    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | kDatagramSendOps;
 /// @throws std::bad_alloc.
 void set_work_request_functions(QueuePair& qp);
 
 // events.cpp
 void on_completion_event(void* cq) noexcept;
-void on_hca_event(void* context, softhca::HcaEvent event, void* qp) noexcept;
+void on_hca_event(void* context, softhca::HcaEvent event, void* object) noexcept;
 void join_channel(CompletionQueue& cq) noexcept;
 /// Drops the unread events of the queue; later ones go nowhere.
 void leave_channel(CompletionQueue& cq) noexcept;
 /// Tells the overrun of a queue to the context, once; returns EIO.
 int fail_overrun(CompletionQueue& cq) noexcept;
-/// Drops the unread events of a queue pair or completion queue that is being destroyed.
+/// Drops the unread events of a queue pair, completion queue or shared receive queue that is being destroyed.
 void drop_async_events(Context& context, const void* object) noexcept;
 
 // unsupported.cpp

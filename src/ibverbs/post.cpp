@@ -12,7 +12,9 @@ int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept {
   SgeArray sges;
   for (; wr != nullptr; wr = wr->next) {
     const bool more = wr->next != nullptr;
-    if (const int result = qp.hca->post_send(qp.engine, translate(*wr, sges), more); result != 0) {
+    transport::SendWr request = translate(*wr, sges);
+    if (qp.datagrams) translate_target(*wr, base->pd, request);
+    if (const int result = qp.hca->post_send(qp.engine, request, more); result != 0) {
       *bad_wr = wr;
       return result;
     }
@@ -20,17 +22,33 @@ int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept {
   return 0;
 }
 
-int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept {
-  QueuePair& qp = of(base);
+namespace {
+
+/// Posts a chain of receives one by one, by `post`.
+template <typename Post>
+int post_receives(ibv_recv_wr* wr, ibv_recv_wr** bad_wr, Post&& post) noexcept {
   SgeArray sges;
   for (; wr != nullptr; wr = wr->next) {
-    const auto pieces = translate(wr->sg_list, wr->num_sge, sges);
-    if (const int result = qp.hca->post_recv(qp.engine, {.wr_id = wr->wr_id, .sges = pieces}); result != 0) {
+    const transport::RecvWr request{.wr_id = wr->wr_id, .sges = translate(wr->sg_list, wr->num_sge, sges)};
+    if (const int result = post(request); result != 0) {
       *bad_wr = wr;
       return result;
     }
   }
   return 0;
+}
+
+}  // namespace
+
+int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept {
+  QueuePair& qp = of(base);
+  return post_receives(wr, bad_wr,
+                       [&](const transport::RecvWr& request) { return qp.hca->post_recv(qp.engine, request); });
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept {
+  softhca::Srq& queue = *of(srq).engine;
+  return post_receives(wr, bad_wr, [&](const transport::RecvWr& request) { return queue.post(request); });
 }
 
 int poll_cq(ibv_cq* base, int entries, ibv_wc* wc) noexcept {

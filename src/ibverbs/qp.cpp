@@ -16,24 +16,40 @@ static_assert(IBV_QP_STATE == transport::kAttrState && IBV_QP_AV == transport::k
 static_assert(IBV_QP_MIN_RNR_TIMER == transport::kAttrMinRnrTimer && IBV_QP_DEST_QPN == transport::kAttrDestQpn);
 static_assert(IBV_QPS_ERR == static_cast<int>(transport::QpState::kErr));
 static_assert(IBV_QPT_RC == static_cast<int>(transport::QpType::kRc));
+static_assert(IBV_QPT_UD == static_cast<int>(transport::QpType::kUd));
+static_assert(IBV_QP_QKEY == transport::kAttrQkey && IBV_QPS_SQE == static_cast<int>(transport::QpState::kSqe));
 static_assert(IBV_MTU_4096 == static_cast<int>(transport::MtuCode::k4096));
 
 /// 0, or why the HCA cannot make such a queue pair.
 int check(const ibv_qp_init_attr_ex& wanted, const softhca::DeviceLimits& limits, const ibv_context* context) noexcept {
-  if (raw(wanted.qp_type) != IBV_QPT_RC) return not_supported("queue pairs other than RC");
-  if (wanted.srq != nullptr) return not_supported("shared receive queues");
+  const unsigned type = raw(wanted.qp_type);
+  if (type != IBV_QPT_RC && type != IBV_QPT_UD) return not_supported("queue pairs other than RC and UD");
   if (wanted.pd == nullptr || wanted.send_cq == nullptr || wanted.recv_cq == nullptr) return EINVAL;
   if (wanted.pd->context != context || wanted.send_cq->context != context || wanted.recv_cq->context != context) {
     return EINVAL;
   }
   const ibv_qp_cap& cap = wanted.cap;
-  if (cap.max_send_wr > limits.max_qp_wr || cap.max_recv_wr > limits.max_qp_wr) return EINVAL;
-  if (cap.max_send_sge > limits.max_sge || cap.max_recv_sge > limits.max_sge) return EINVAL;
+  if (cap.max_send_wr > limits.max_qp_wr || cap.max_send_sge > limits.max_sge) return EINVAL;
+  if (wanted.srq != nullptr) {
+    if (wanted.srq->context != context) return EINVAL;
+  } else if (cap.max_recv_wr > limits.max_qp_wr || cap.max_recv_sge > limits.max_sge) {
+    return EINVAL;
+  }
   if (cap.max_inline_data > limits.max_inline) return EINVAL;
   return 0;
 }
 
-/// `wanted.cap` receives what was given: never less than asked, and at least one of each.
+/// Never less than asked, and at least one of each; nothing to receive with where the buffers are a shared queue's.
+ibv_qp_cap granted(const ibv_qp_init_attr_ex& wanted) noexcept {
+  ibv_qp_cap cap = wanted.cap;
+  for (std::uint32_t* count : {&cap.max_send_wr, &cap.max_send_sge, &cap.max_recv_wr, &cap.max_recv_sge}) {
+    *count = std::max(*count, 1U);
+  }
+  if (wanted.srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
+  return cap;
+}
+
+/// `wanted.cap` receives what was given.
 QueuePair* create(ibv_context* context, const ibv_qp_init_attr_ex& wanted, std::uint64_t send_ops, ibv_qp_cap& given) {
   Context& opened = of(context);
   if (const int result = check(wanted, opened.hca->limits(), context); result != 0) return fail<QueuePair>(result);
@@ -41,15 +57,14 @@ QueuePair* create(ibv_context* context, const ibv_qp_init_attr_ex& wanted, std::
   auto qp = std::make_unique<QueuePair>();
   qp->hca = opened.hca.get();
   qp->signal_all = wanted.sq_sig_all != 0;
-  qp->capabilities = wanted.cap;
-  for (std::uint32_t* count : {&qp->capabilities.max_send_wr, &qp->capabilities.max_recv_wr,
-                               &qp->capabilities.max_send_sge, &qp->capabilities.max_recv_sge}) {
-    *count = std::max(*count, 1U);
-  }
+  qp->datagrams = raw(wanted.qp_type) == IBV_QPT_UD;
+  qp->capabilities = granted(wanted);
   if (send_ops != 0) set_work_request_functions(*qp);
 
   transport::QpInit init;
+  init.type = static_cast<transport::QpType>(raw(wanted.qp_type));
   init.pd = of(wanted.pd).id;
+  init.srq = wanted.srq == nullptr ? nullptr : &of(wanted.srq).engine->queue();
   init.caps = {.max_send_wr = qp->capabilities.max_send_wr,
                .max_recv_wr = qp->capabilities.max_recv_wr,
                .max_send_sge = qp->capabilities.max_send_sge,
@@ -64,6 +79,7 @@ QueuePair* create(ibv_context* context, const ibv_qp_init_attr_ex& wanted, std::
   base.pd = wanted.pd;
   base.send_cq = wanted.send_cq;
   base.recv_cq = wanted.recv_cq;
+  base.srq = wanted.srq;
   base.qp_num = qp->hca->qpn(qp->engine);
   base.handle = base.qp_num;
   base.state = IBV_QPS_RESET;
@@ -71,20 +87,11 @@ QueuePair* create(ibv_context* context, const ibv_qp_init_attr_ex& wanted, std::
   init_acknowledgement(base.mutex, base.cond);
   ++of(wanted.send_cq).users;
   ++of(wanted.recv_cq).users;
+  if (wanted.srq != nullptr) ++of(wanted.srq).users;
   given = qp->capabilities;
   const std::lock_guard lock(opened.objects_mutex);
   opened.qps.insert(qp.get());
   return qp.release();
-}
-
-transport::AddressVector translate(const ibv_ah_attr& from) noexcept {
-  transport::AddressVector to;
-  std::memcpy(to.remote.bytes.data(), from.grh.dgid.raw, to.remote.bytes.size());
-  to.sgid_index = from.grh.sgid_index;
-  to.traffic_class = from.grh.traffic_class;
-  to.hop_limit = from.grh.hop_limit;
-  to.flow_label = from.grh.flow_label;
-  return to;
 }
 
 transport::QpAttr translate(const ibv_qp_attr& from) noexcept {
@@ -92,7 +99,7 @@ transport::QpAttr translate(const ibv_qp_attr& from) noexcept {
   to.state = static_cast<transport::QpState>(raw(from.qp_state));
   to.cur_state = static_cast<transport::QpState>(raw(from.cur_qp_state));
   to.has_grh = from.ah_attr.is_global != 0;
-  to.av = translate(from.ah_attr);
+  to.av = address_vector(from.ah_attr);
   to.path_mtu = static_cast<transport::MtuCode>(raw(from.path_mtu));
   to.qkey = from.qkey;
   to.rq_psn = from.rq_psn;
@@ -150,6 +157,16 @@ bool representable(const ibv_qp_attr& attributes, std::uint32_t mask) noexcept {
 
 }  // namespace
 
+transport::AddressVector address_vector(const ibv_ah_attr& from) noexcept {
+  transport::AddressVector to;
+  std::memcpy(to.remote.bytes.data(), from.grh.dgid.raw, to.remote.bytes.size());
+  to.sgid_index = from.grh.sgid_index;
+  to.traffic_class = from.grh.traffic_class;
+  to.hop_limit = from.grh.hop_limit;
+  to.flow_label = from.grh.flow_label;
+  return to;
+}
+
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept {
   return guarded(EINVAL, [&]() -> ibv_qp* {
     constexpr std::uint32_t kKnown =
@@ -161,7 +178,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noex
       return fail<ibv_qp>(not_supported("queue pair creation flags"));
     }
     const std::uint64_t ops = (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 ? attributes->send_ops_flags : 0;
-    if ((ops & ~kSupportedSendOps) != 0) {
+    if ((ops & ~(raw(attributes->qp_type) == IBV_QPT_UD ? kDatagramSendOps : kSupportedSendOps)) != 0) {
       return fail<ibv_qp>(not_supported("READ, atomics, memory windows and invalidation on a queue pair"));
     }
     QueuePair* qp = create(context, *attributes, ops, attributes->cap);
@@ -185,6 +202,7 @@ int destroy_qp(QueuePair& qp) noexcept {
   }
   --of(qp.qp_base.send_cq).users;
   --of(qp.qp_base.recv_cq).users;
+  if (qp.qp_base.srq != nullptr) --of(qp.qp_base.srq).users;
   destroy_acknowledgement(qp.qp_base.mutex, qp.qp_base.cond);
   delete &qp;
   return 0;
@@ -225,6 +243,7 @@ TENSORWIRE_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init
   init_attr->qp_context = qp->qp_context;
   init_attr->send_cq = qp->send_cq;
   init_attr->recv_cq = qp->recv_cq;
+  init_attr->srq = qp->srq;
   init_attr->cap = pair.capabilities;
   init_attr->qp_type = qp->qp_type;
   init_attr->sq_sig_all = pair.signal_all ? 1 : 0;

@@ -102,6 +102,21 @@ void wr_set_inline_data(ibv_qp_ex* qp, void* address, std::size_t length) noexce
   wr_set_inline_data_list(qp, 1, &buffer);
 }
 
+/// Of the request begun last. The handle may go when ibv_wr_complete has returned.
+void wr_set_ud_addr(ibv_qp_ex* base, ibv_ah* ah, std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept {
+  QueuePair& qp = of(base);
+  StagedRequests& staged = *qp.staged;
+  if (staged.error != 0) return;
+  if (!qp.datagrams || staged.requests.empty() || ah == nullptr || ah->pd != qp.qp_base.pd) {
+    staged.error = EINVAL;
+    return;
+  }
+  transport::SendWr& request = staged.requests.back();
+  request.address = &of(ah).address;
+  request.dest_qpn = remote_qpn;
+  request.qkey = remote_qkey;
+}
+
 int wr_complete(ibv_qp_ex* base) noexcept {
   QueuePair& qp = of(base);
   StagedRequests& staged = *qp.staged;
@@ -135,7 +150,6 @@ void wr_local_inv(ibv_qp_ex* qp, std::uint32_t) noexcept { refuse(qp); }
 void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t, std::uint64_t) noexcept { refuse(qp); }
 void wr_send_inv(ibv_qp_ex* qp, std::uint32_t) noexcept { refuse(qp); }
 void wr_send_tso(ibv_qp_ex* qp, void*, std::uint16_t, std::uint16_t) noexcept { refuse(qp); }
-void wr_set_ud_addr(ibv_qp_ex* qp, ibv_ah*, std::uint32_t, std::uint32_t) noexcept { refuse(qp); }
 void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t) noexcept { refuse(qp); }
 
 }  // namespace

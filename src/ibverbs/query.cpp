@@ -50,6 +50,10 @@ ibv_device_attr device_attributes(Context& context) noexcept {
   attributes.max_cqe = limit(limits.max_cqe);
   attributes.max_mr = limit(limits.max_mr);
   attributes.max_pd = limit(limits.max_pd);
+  attributes.max_ah = INT32_MAX;  // they are this process's memory and nothing else
+  attributes.max_srq = limit(limits.max_srq);
+  attributes.max_srq_wr = limit(limits.max_srq_wr);
+  attributes.max_srq_sge = limit(limits.max_sge);
   attributes.atomic_cap = IBV_ATOMIC_NONE;
   attributes.max_pkeys = 1;
   attributes.phys_port_cnt = 1;

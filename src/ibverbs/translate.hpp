@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <span>
 
+#include "ibverbs/objects.hpp"
 #include "ibverbs/raw_enum.hpp"
 #include "transport/types.hpp"
 
@@ -29,6 +30,13 @@ static_assert(IBV_WC_RECV == static_cast<int>(transport::WcOpcode::kRecv));
 static_assert(IBV_WC_RECV_RDMA_WITH_IMM == static_cast<int>(transport::WcOpcode::kRecvWithImm));
 static_assert(IBV_WC_RDMA_WRITE == static_cast<int>(transport::WcOpcode::kWrite));
 static_assert(IBV_WC_GRH == transport::kWcWithGrh && IBV_WC_WITH_IMM == transport::kWcWithImm);
+
+/// Where InfiniBand has a service level, mlx5 says on RoCE of which kind a datagram's network header is, and programs
+/// (UCX) have come to look there: RoCE v2 over IPv4.
+inline constexpr std::uint8_t kRoceV2Ipv4 = 0xa;
+[[nodiscard]] inline std::uint8_t service_level(const transport::Completion& completion) noexcept {
+  return (completion.flags & transport::kWcWithGrh) != 0 ? kRoceV2Ipv4 : 0;
+}
 
 /// Room for one piece more than any queue pair takes: a longer list is cut to that, for the transport to refuse. A
 /// refusal must come from there, because it also starts the requests of the chain that were accepted before.
@@ -57,6 +65,15 @@ using SgeArray = std::array<transport::Sge, transport::kMaxSge + 1>;
           .sges = translate(from.sg_list, from.num_sge, sges)};
 }
 
+/// A datagram's destination, which stands where other requests have their remote memory. No address handle, or one of
+/// another protection domain, is left for the transport to refuse, as a piece too many is.
+inline void translate_target(const ibv_send_wr& from, const ibv_pd* pd, transport::SendWr& to) noexcept {
+  ibv_ah* const ah = from.wr.ud.ah;
+  to.address = ah != nullptr && ah->pd == pd ? &of(ah).address : nullptr;
+  to.dest_qpn = from.wr.ud.remote_qpn;
+  to.qkey = from.wr.ud.remote_qkey;
+}
+
 inline void translate(const transport::Completion& from, ibv_wc& to) noexcept {
   to.wr_id = from.wr_id;
   to.status = static_cast<ibv_wc_status>(from.status);
@@ -69,7 +86,7 @@ inline void translate(const transport::Completion& from, ibv_wc& to) noexcept {
   to.wc_flags = from.flags;
   to.pkey_index = 0;
   to.slid = 0;
-  to.sl = 0;
+  to.sl = service_level(from);
   to.dlid_path_bits = 0;
 }
 

@@ -32,10 +32,6 @@ namespace {
 ibv_mw* alloc_mw(ibv_pd*, ibv_mw_type) noexcept { return fail<ibv_mw>(not_supported("memory windows")); }
 int bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) noexcept { return not_supported("memory windows"); }
 int dealloc_mw(ibv_mw*) noexcept { return not_supported("memory windows"); }
-int post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept {
-  *bad_wr = wr;
-  return not_supported("shared receive queues");
-}
 int close_xrcd(ibv_xrcd*) noexcept { return not_supported("XRC"); }
 /// Slots that programs of before 2006 called; kept filled so that a stray call is an error, not a crash.
 void* obsolete() noexcept { return fail<void>(EOPNOTSUPP); }
@@ -55,7 +51,6 @@ void set_unsupported_operations(Context& opened) noexcept {
   ops.alloc_mw = alloc_mw;
   ops.bind_mw = bind_mw;
   ops.dealloc_mw = dealloc_mw;
-  ops.post_srq_recv = post_srq_recv;
   ops._compat_query_device = query_device;
   ops._compat_query_port = query_port_compatible;
   for (auto* slot :
@@ -81,30 +76,12 @@ TENSORWIRE_VERB int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, std::size_t, int)
   return IBV_REREG_MR_ERR_INPUT;  // the old region stays valid
 }
 
-// Address handles serve unconnected queue pairs only.
-TENSORWIRE_VERB ibv_ah* ibv_create_ah(ibv_pd*, ibv_ah_attr*) {
-  return tw::fail<ibv_ah>(tw::not_supported("address handles and UD queue pairs"));
-}
-TENSORWIRE_VERB ibv_ah* ibv_create_ah_from_wc(ibv_pd*, ibv_wc*, ibv_grh*, std::uint8_t) {
-  return tw::fail<ibv_ah>(tw::not_supported("address handles and UD queue pairs"));
-}
-TENSORWIRE_VERB int ibv_init_ah_from_wc(ibv_context*, std::uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*) {
-  return tw::minus_one(tw::not_supported("address handles and UD queue pairs"));
-}
-TENSORWIRE_VERB int ibv_destroy_ah(ibv_ah*) { return tw::not_supported("address handles and UD queue pairs"); }
 /// rdma-core's providers ask this for the Ethernet address behind a GID; here UDP knows the way. Negative errno.
 TENSORWIRE_VERB int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, std::uint8_t*, std::uint16_t*) {
   return -tw::not_supported("resolution of Ethernet addresses");
 }
 TENSORWIRE_VERB int ibv_attach_mcast(ibv_qp*, const ibv_gid*, std::uint16_t) { return tw::not_supported("multicast"); }
 TENSORWIRE_VERB int ibv_detach_mcast(ibv_qp*, const ibv_gid*, std::uint16_t) { return tw::not_supported("multicast"); }
-
-TENSORWIRE_VERB ibv_srq* ibv_create_srq(ibv_pd*, ibv_srq_init_attr*) {
-  return tw::fail<ibv_srq>(tw::not_supported("shared receive queues"));
-}
-TENSORWIRE_VERB int ibv_modify_srq(ibv_srq*, ibv_srq_attr*, int) { return tw::not_supported("shared receive queues"); }
-TENSORWIRE_VERB int ibv_query_srq(ibv_srq*, ibv_srq_attr*) { return tw::not_supported("shared receive queues"); }
-TENSORWIRE_VERB int ibv_destroy_srq(ibv_srq*) { return tw::not_supported("shared receive queues"); }
 
 // Enhanced connection establishment negotiates features between NICs of one vendor.
 TENSORWIRE_VERB int ibv_set_ece(ibv_qp*, ibv_ece*) { return tw::not_supported("enhanced connection establishment"); }

@@ -27,6 +27,7 @@ void visit_engine_counters(const transport::EngineCounters& counters, const Link
   sink("np_cnp_sent", counters.np_cnp_sent);
   sink("rp_cnp_handled", counters.rp_cnp_handled);
   sink("rp_cnp_ignored", counters.rp_cnp_ignored);
+  sink("qkey_viol_cntr", counters.qkey_viol_cntr);
   sink("rx_dropped", counters.rx_dropped);
 }
 

@@ -47,6 +47,10 @@ void CqImpl::arm(bool solicited_only) noexcept {
 
 void CqImpl::on_completion_event(transport::CompletionQueue&) noexcept { hca_.shard().note_completion(*this); }
 
+void CqImpl::on_overrun(transport::CompletionQueue&) noexcept {
+  hca_.shard().note_event({.event = HcaEvent::kCqError, .object = this, .user = callback_.user});
+}
+
 void CqImpl::run_callback() noexcept {
   if (callback_.function != nullptr) callback_.function(callback_.user);
   callbacks_running_.fetch_sub(1);

@@ -34,6 +34,7 @@ class CqImpl final : public Cq, private transport::CompletionListener {
 
  private:
   void on_completion_event(transport::CompletionQueue& ring) noexcept override;
+  void on_overrun(transport::CompletionQueue& ring) noexcept override;
   std::size_t take(std::span<transport::Completion> out) noexcept;
 
   HcaImpl& hca_;

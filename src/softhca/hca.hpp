@@ -47,6 +47,7 @@ struct DeviceLimits {
   std::uint32_t max_qp = 4096, max_cq = 4096, max_mr = 1U << 20, max_pd = 4096;
   std::uint32_t max_qp_wr = 16384, max_sge = transport::kMaxSge, max_cqe = 1U << 20;
   std::uint32_t max_inline = transport::kMaxInlineBytes;
+  std::uint32_t max_srq = 4096, max_srq_wr = 16384;
   std::uint64_t max_mr_size = 1ULL << 46;
 };
 
@@ -76,8 +77,23 @@ struct CqCallback {
   void* user = nullptr;
 };
 
-/// An asynchronous event of an Hca; qp is null for port events.
+/// A shared receive queue of an Hca. It goes when no queue pair uses it any more (the caller's duty).
+class Srq {
+ public:
+  virtual ~Srq() = default;
+  /// As transport::SharedReceiveQueue::post(), from any thread.
+  virtual int post(const transport::RecvWr& wr) noexcept = 0;
+  /// As transport::SharedReceiveQueue::arm(); the event is HcaEvent::kSrqLimitReached.
+  virtual int arm(std::uint32_t limit) noexcept = 0;
+  [[nodiscard]] virtual std::uint32_t limit() const noexcept = 0;
+  /// For QpInit::srq.
+  [[nodiscard]] virtual transport::SharedReceiveQueue& queue() noexcept = 0;
+};
+
+/// An asynchronous event of an Hca, with the `user` of the queue pair, completion queue or shared receive queue that it
+/// concerns; null for events of the port.
 enum class HcaEvent : std::uint8_t {
+  kCqError = 0,
   kQpFatal = 1,
   kQpRequestError = 2,
   kQpAccessError = 3,
@@ -85,10 +101,12 @@ enum class HcaEvent : std::uint8_t {
   kSqDrained = 5,
   kPortActive = 9,
   kPortError = 10,
+  kSrqLimitReached = 15,
+  kLastWqeReached = 16,
   kGidChange = 18
 };
 struct EventCallback {
-  void (*function)(void* user, HcaEvent event, void* qp_user) = nullptr;
+  void (*function)(void* user, HcaEvent event, void* object_user) = nullptr;
   void* user = nullptr;
 };
 
@@ -118,6 +136,12 @@ class Hca {
   virtual int deregister_memory(std::uint32_t key) = 0;
 
   virtual std::unique_ptr<Cq> create_cq(std::uint32_t capacity, CqCallback callback) = 0;
+
+  /// `init.user` is handed back in events. @throws Error on bad limits.
+  virtual std::unique_ptr<Srq> create_srq(const transport::SrqInit& init) = 0;
+  /// Resolves the address of datagrams: the local GID, a UDP source port and the MTU are filled in. Returns 0, or what
+  /// modify_qp() returns for such an address.
+  virtual int resolve_datagram(transport::DatagramAddress& address) = 0;
 
   /// `init.send_cq/recv_cq/qpn/user` are ignored: given by the other arguments or chosen here. @throws Error on bad
   /// limits.

@@ -1,5 +1,5 @@
 // How a queue pair finds its way: at RTR the local address is looked up in the GID table, and the link and path towards
-// the peer are chosen.
+// the peer are chosen. Datagrams find theirs one by one, and always as packets: an address handle is resolved alone.
 #include <cerrno>
 
 #include "base/clock.hpp"
@@ -101,6 +101,19 @@ int HcaImpl::modify_qp(Qp* qp, const transport::QpAttr& attr, std::uint32_t mask
   // A move to the error state flushes, a move to RTS may start what was posted: let it out.
   progress_inline(Shard::Depth::kTransmit);
   return error;
+}
+
+int HcaImpl::resolve_datagram(transport::DatagramAddress& address) {
+  if (dead_) return EIO;
+  if (const int error = resolve_gid(address.av); error != 0) return error;
+  address.max_payload = transport::mtu_bytes(port().active_mtu);
+  try {
+    shard_.locked([&] { address.av.udp_source_port = shard_.udp().source_port_for(address.av.flow_label, 0, 0); });
+  } catch (const Error& error) {
+    log_error(error.what());
+    return EIO;
+  }
+  return 0;
 }
 
 }  // namespace tensorwire::softhca

@@ -16,6 +16,7 @@
 #include "softhca/host_memory.hpp"
 #include "softhca/interface_watch.hpp"
 #include "softhca/shard.hpp"
+#include "softhca/srq.hpp"
 
 namespace tensorwire::softhca {
 
@@ -51,6 +52,10 @@ class HcaImpl final : public Hca {
                       std::uint32_t access, std::uint32_t& key) override;
   int deregister_memory(std::uint32_t key) override;
   std::unique_ptr<Cq> create_cq(std::uint32_t capacity, CqCallback callback) override;
+  std::unique_ptr<Srq> create_srq(const transport::SrqInit& init) override {
+    return std::make_unique<SrqImpl>(*this, init);
+  }
+  int resolve_datagram(transport::DatagramAddress& address) override;
   Qp* create_qp(const transport::QpInit& init, Cq& send_cq, Cq& recv_cq, void* user) override;
   int destroy_qp(Qp* qp) override;
   [[nodiscard]] std::uint32_t qpn(const Qp* qp) const noexcept override;

@@ -77,7 +77,9 @@ std::unique_ptr<Cq> HcaImpl::create_cq(std::uint32_t capacity, CqCallback callba
 }
 
 void HcaImpl::forget(CqImpl& cq) noexcept {
-  if (!dead_) shard_.locked([&] { shard_.forget(cq); });
+  if (dead_) return;
+  shard_.locked([&] { shard_.forget(cq); });
+  shard_.wait_for_events();
 }
 
 /// [23:16] process slot, [15:13] shard, [12:0] random. One process owns an address for now, so its slot tells apart
@@ -97,6 +99,7 @@ Qp* HcaImpl::create_qp(const transport::QpInit& init, Cq& send_cq, Cq& recv_cq, 
   qp->send_cq = &dynamic_cast<CqImpl&>(send_cq);
   qp->recv_cq = &dynamic_cast<CqImpl&>(recv_cq);
   qp->user = user;
+  if (init.type == transport::QpType::kUd) qp->link_description = "RoCEv2 packets (datagrams)";
   return shard_.locked([&] {
     if (qps_.size() >= limits().max_qp) throw system_error("create a queue pair: all 4096 are in use", ENOMEM);
     transport::QpInit mine = init;
@@ -125,7 +128,7 @@ int HcaImpl::destroy_qp(Qp* qp) {
     shard_.locked([&] {
       shard_.take_doorbells(monotonic_now());
       shard_.engine().destroy_qp(*qp->engine_qp);
-      shard_.forget(*qp);
+      shard_.forget_events(qp);
     });
   }
   shard_.wait_for_events();

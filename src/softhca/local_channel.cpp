@@ -13,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "transport/placement.hpp"
 
 namespace tensorwire::softhca {
 namespace {
@@ -192,8 +193,8 @@ IncomingChannel::Step IncomingChannel::take_record(transport::Engine& engine, Ps
 
 IncomingChannel::Step IncomingChannel::place(transport::Engine& engine, const transport::RxVerdict& verdict, Ps now,
                                              std::uint64_t& pull_budget, LocalLinkCounters& counters) noexcept {
-  const auto pieces = std::span(verdict.pieces).first(verdict.piece_count);
   if (record_.pulled) {
+    const auto pieces = std::span(verdict.pieces).first(verdict.piece_count);
     const std::uint64_t bytes = std::min(pull_budget, record_.payload_bytes - pulled_);
     const auto status = pull(peer_, std::span(record_.pieces).first(record_.piece_count), pieces, pulled_, bytes);
     if (status == PullStatus::kPeerGone) return Step::kBroken;
@@ -204,15 +205,14 @@ IncomingChannel::Step IncomingChannel::place(transport::Engine& engine, const tr
     pull_budget -= bytes;
     pulled_ += bytes;
     counters.rx_pulled_bytes += bytes;
-    if (pulled_ != record_.payload_bytes) return Step::kUnfinished;
+    if (pulled_ != record_.payload_bytes) {
+      engine.hold(verdict, record_.headers);
+      return Step::kUnfinished;
+    }
   } else {
-    std::span<const std::byte> from = record_.bytes;
-    for (const transport::Piece& piece : pieces) {
-      if (!piece.mr->ops->store(piece.address, from.first(piece.length), nullptr)) {
-        engine.reject(verdict, record_.headers, now);
-        return Step::kDone;
-      }
-      from = from.subspan(piece.length);
+    if (!transport::place(verdict, record_.bytes, nullptr)) {
+      engine.reject(verdict, record_.headers, now);
+      return Step::kDone;
     }
     counters.rx_inline_bytes += record_.payload_bytes;
   }

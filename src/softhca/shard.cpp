@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "softhca/srq.hpp"
 #include "transport/queue_pair.hpp"
 
 namespace tensorwire::softhca {
@@ -152,10 +153,13 @@ void Shard::note_completion(CqImpl& cq) noexcept {
   noticed_.push_back(&cq);
 }
 
-void Shard::forget(CqImpl& cq) noexcept { std::erase(noticed_, &cq); }
+void Shard::forget(CqImpl& cq) noexcept {
+  std::erase(noticed_, &cq);
+  forget_events(&cq);
+}
 
-void Shard::forget(Qp& qp) noexcept {
-  std::erase_if(pending_events_, [&](const PendingEvent& pending) { return pending.qp == &qp; });
+void Shard::forget_events(const void* object) noexcept {
+  std::erase_if(pending_events_, [&](const PendingEvent& pending) { return pending.object == object; });
 }
 
 Shard::Notices Shard::collect() noexcept {
@@ -182,21 +186,27 @@ void Shard::deliver(const Notices& notices) noexcept {
 }
 
 void Shard::on_async_event(transport::AsyncEvent event, transport::QueuePair& qp) noexcept {
-  pending_events_.push_back({static_cast<HcaEvent>(event), static_cast<Qp*>(qp.init().user)});
+  auto* const ours = static_cast<Qp*>(qp.init().user);
+  note_event({.event = static_cast<HcaEvent>(event), .object = ours, .user = ours->user});
+}
+
+void Shard::on_srq_event(transport::AsyncEvent event, transport::SharedReceiveQueue& srq) noexcept {
+  auto* const ours = static_cast<SrqImpl*>(srq.init().user);
+  note_event({.event = static_cast<HcaEvent>(event), .object = ours, .user = ours->user()});
 }
 
 /// The mutex is held while callbacks run: remove_event_callback() returns when its callback runs no more.
 void Shard::call_back(std::span<const PendingEvent> events) noexcept {
   const std::lock_guard guard{events_mutex_};
   for (const PendingEvent& pending : events) {
-    void* const qp_user = pending.qp == nullptr ? nullptr : pending.qp->user;
-    for (const EventCallback& callback : event_callbacks_) callback.function(callback.user, pending.event, qp_user);
+    for (const EventCallback& callback : event_callbacks_)
+      callback.function(callback.user, pending.event, pending.user);
   }
 }
 
-/// Not in flight in the sense of wait_for_events(): it names no queue pair that could go meanwhile.
+/// Not in flight in the sense of wait_for_events(): it names no object that could go meanwhile.
 void Shard::tell(HcaEvent event) noexcept {
-  const PendingEvent pending{.event = event, .qp = nullptr};
+  const PendingEvent pending{.event = event, .object = nullptr, .user = nullptr};
   call_back({&pending, 1});
 }
 

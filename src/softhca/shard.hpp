@@ -35,6 +35,11 @@ class FdWatcher {
 
 class Shard final : public LinkHost, private transport::EventListener {
  public:
+  struct PendingEvent {
+    HcaEvent event;
+    const void* object;  ///< whose event it is: a Qp, CqImpl or SrqImpl; null for the port's
+    void* user;
+  };
   enum class Depth : std::uint8_t {
     kTransmit,  ///< doorbells and egress only: what post_send wants done at once
     kFull,
@@ -69,9 +74,11 @@ class Shard final : public LinkHost, private transport::EventListener {
   [[nodiscard]] UdpLink& udp() noexcept { return *udp_; }
   void adopt(UniqueFd connection);
   void note_completion(CqImpl& cq) noexcept;
+  void note_event(const PendingEvent& event) noexcept { pending_events_.push_back(event); }
   /// Takes every doorbell off the stack, so that a queue pair can go.
   void take_doorbells(Ps now) noexcept;
-  void forget(Qp& qp) noexcept;
+  /// Drops what is still to be told of an object that goes.
+  void forget_events(const void* object) noexcept;
   void forget(CqImpl& cq) noexcept;
 
   // ---- any thread, lock not held
@@ -100,10 +107,6 @@ class Shard final : public LinkHost, private transport::EventListener {
       if (shard.doorbells_.load() != nullptr) shard.progress(Depth::kTransmit);
     }
   };
-  struct PendingEvent {
-    HcaEvent event;
-    Qp* qp;
-  };
   /// What a pass found to tell, told after the lock is let go.
   struct Notices {
     std::array<CqImpl*, 16> queues;
@@ -117,6 +120,7 @@ class Shard final : public LinkHost, private transport::EventListener {
   void deliver(const Notices& notices) noexcept;
   void call_back(std::span<const PendingEvent> events) noexcept;
   void on_async_event(transport::AsyncEvent event, transport::QueuePair& qp) noexcept override;
+  void on_srq_event(transport::AsyncEvent event, transport::SharedReceiveQueue& srq) noexcept override;
 
   const std::uint32_t address_;
   const Ps ack_timeout_floor_;

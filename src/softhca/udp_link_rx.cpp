@@ -10,6 +10,7 @@
 #include "base/bytes.hpp"
 #include "softhca/hello.hpp"
 #include "softhca/udp_link.hpp"
+#include "transport/placement.hpp"
 #include "wire/frame.hpp"
 #include "wire/headers.hpp"
 
@@ -25,15 +26,6 @@ constexpr std::uint16_t kOwnIds = 64;
 
 /// Bytes between the end of the IP identification field and the end of an IPv4 and UDP header.
 constexpr std::size_t kAfterIdBytes = wire::kIpv4Bytes - 6 + wire::kUdpBytes;
-
-bool store_pieces(const transport::RxVerdict& verdict, std::span<const std::byte> payload,
-                  std::uint32_t* crc) noexcept {
-  for (const transport::Piece& piece : std::span{verdict.pieces}.first(verdict.piece_count)) {
-    if (!piece.mr->ops->store(piece.address, payload.first(piece.length), crc)) return false;
-    payload = payload.subspan(piece.length);
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -92,6 +84,8 @@ std::size_t UdpLink::take(const Arrival& arrival, Ps now) noexcept {
   }
   transport::PacketSource source;
   source.address = wire::Gid::from_ipv4(arrival.flow.source);
+  source.destination = wire::Gid::from_ipv4(arrival.flow.destination);
+  source.traffic_class = arrival.tos;
   source.congestion_experienced = (arrival.tos & wire::kEcnMask) == wire::kEcnCongestionExperienced;
 
   std::size_t packets = 0;
@@ -132,14 +126,14 @@ void UdpLink::take_packet(std::span<const std::byte> bytes, const Arrival& arriv
   // corrupt packet is then not committed, and its retransmission overwrites what it left.
   if (place && !verdict.verify_first) {
     std::uint32_t crc = header_crc;
-    if (store_pieces(verdict, payload, &crc)) {
+    if (transport::place(verdict, payload, &crc)) {
       crc = wire::crc_update(crc, after_headers.subspan(payload.size()));
       if (icrc_right(crc, bytes, arrival, guessed_id)) engine.commit(verdict, parsed.headers, payload_bytes, now);
       return;
     }
   }
   if (!icrc_right(wire::crc_update(header_crc, after_headers), bytes, arrival, guessed_id)) return;
-  if (place && !store_pieces(verdict, payload, nullptr)) {
+  if (place && !transport::place(verdict, payload, nullptr)) {
     engine.reject(verdict, parsed.headers, now);
     return;
   }
@@ -149,7 +143,7 @@ void UdpLink::take_packet(std::span<const std::byte> bytes, const Arrival& arriv
 /// `crc` stands before the ICRC of a packet that was computed with identification `guessed_id`. The sender's kernel
 /// numbered it by its place in a send, which is its place in this buffer unless the network regrouped packets: then the
 /// other ids are tried, at a table look-up each. Any id at all is accepted only from an address that never said hello,
-/// because there the check is 16 bits weaker.
+/// because there the check is 16 bits weaker; and, unless it brings a datagram, only from one that we talk to.
 bool UdpLink::icrc_right(std::uint32_t crc, std::span<const std::byte> bytes, const Arrival& arrival,
                          std::uint16_t guessed_id) noexcept {
   const std::size_t udp_payload = bytes.size() - wire::kIcrcBytes;
@@ -162,9 +156,11 @@ bool UdpLink::icrc_right(std::uint32_t crc, std::span<const std::byte> bytes, co
     if (wire::icrc_finish(wire::icrc_shift_id(crc_id0, id, tail)) == stored) return true;
   }
   Peer* const peer = peers_.find(arrival.flow.source);
-  if (peer != nullptr && peer->path && !peer->hello_seen &&
-      wire::icrc_solve_id(stored ^ wire::icrc_finish(crc_id0), bytes.size()) >= 0) {
-    peer->foreign = true;
+  const bool connected = peer != nullptr && peer->path;
+  const bool ours = peer != nullptr && peer->hello_seen;
+  const bool datagram = wire::traits(std::to_integer<std::uint8_t>(bytes[0])).deth;
+  if ((connected || datagram) && !ours && wire::icrc_solve_id(stored ^ wire::icrc_finish(crc_id0), bytes.size()) >= 0) {
+    if (connected) peer->foreign = true;
     return true;
   }
   ++counters_.rx_icrc_encapsulated;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <span>
 
 #include "wire/headers.hpp"
 
@@ -18,7 +19,7 @@ struct Transition {
 constexpr std::uint32_t kInitAttributes = kAttrPkeyIndex | kAttrPort | kAttrAccessFlags;
 
 // Alternate paths and path migration are not offered, so their bits are in no row: asking for them is EINVAL.
-constexpr std::array kTransitions = {
+constexpr std::array kRcTransitions = {
     Transition{QpState::kReset, QpState::kInit, kInitAttributes, 0},
     Transition{QpState::kInit, QpState::kInit, 0, kInitAttributes},
     Transition{QpState::kInit, QpState::kRtr,
@@ -30,9 +31,22 @@ constexpr std::array kTransitions = {
     Transition{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags | kAttrMinRnrTimer},
 };
 
-bool mask_fits(QpState from, QpState to, std::uint32_t mask) noexcept {
+constexpr std::uint32_t kUdInitAttributes = kAttrPkeyIndex | kAttrPort | kAttrQkey;
+
+constexpr std::array kUdTransitions = {
+    Transition{QpState::kReset, QpState::kInit, kUdInitAttributes, 0},
+    Transition{QpState::kInit, QpState::kInit, 0, kUdInitAttributes},
+    Transition{QpState::kInit, QpState::kRtr, 0, kAttrPkeyIndex | kAttrQkey},
+    Transition{QpState::kRtr, QpState::kRts, kAttrSqPsn, kAttrCurState | kAttrQkey},
+    Transition{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrQkey},
+    Transition{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrQkey},
+};
+
+bool mask_fits(QpType type, QpState from, QpState to, std::uint32_t mask) noexcept {
   if (to == QpState::kErr || to == QpState::kReset) return mask == 0;
-  for (const Transition& t : kTransitions) {
+  const std::span<const Transition> transitions =
+      type == QpType::kUd ? std::span<const Transition>{kUdTransitions} : std::span<const Transition>{kRcTransitions};
+  for (const Transition& t : transitions) {
     if (t.from != from || t.to != to) continue;
     return (mask & t.required) == t.required && (mask & ~(t.required | t.optional)) == 0;
   }
@@ -59,10 +73,10 @@ bool values_good(const QpAttr& attr, std::uint32_t mask) noexcept {
 
 }  // namespace
 
-int check_modify(QpState current, const QpAttr& attr, std::uint32_t mask, QpState& next) noexcept {
+int check_modify(QpState current, const QpAttr& attr, std::uint32_t mask, QpState& next, QpType type) noexcept {
   const QpState wanted = (mask & kAttrState) != 0 ? attr.state : current;
   if ((mask & kAttrCurState) != 0 && attr.cur_state != current) return EINVAL;
-  if (!mask_fits(current, wanted, mask & ~kAttrState) || !values_good(attr, mask)) return EINVAL;
+  if (!mask_fits(type, current, wanted, mask & ~kAttrState) || !values_good(attr, mask)) return EINVAL;
   next = wanted;
   return 0;
 }
@@ -74,6 +88,7 @@ void apply_attributes(QpAttr& to, const QpAttr& from, std::uint32_t mask) noexce
   copy(kAttrPkeyIndex, &QpAttr::pkey_index);
   copy(kAttrPort, &QpAttr::port);
   copy(kAttrAccessFlags, &QpAttr::access_flags);
+  copy(kAttrQkey, &QpAttr::qkey);
   copy(kAttrAv, &QpAttr::av);
   copy(kAttrAv, &QpAttr::has_grh);
   copy(kAttrPathMtu, &QpAttr::path_mtu);

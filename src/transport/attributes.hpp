@@ -1,5 +1,6 @@
-// The rules of ibv_modify_qp for RC: which attributes each state transition requires and allows, and which values are
-// good. Pure functions; the table is data. (IB specification vol. 1, 11.2.5.2, table "QP state transition properties".)
+// The rules of ibv_modify_qp for RC and UD: which attributes each state transition requires and allows, and which
+// values are good. Pure functions; the table is data. (IB specification vol. 1, 11.2.5.2, table "QP state transition
+// properties".)
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ inline constexpr std::uint8_t kMaxRdAtomic = 16;
 
 /// The state that `attr` and `mask` ask for, when the transition from `current` is legal, the mask has every required
 /// and no forbidden bit, and every value is good. Returns 0 and sets `next`, or EINVAL.
-[[nodiscard]] int check_modify(QpState current, const QpAttr& attr, std::uint32_t mask, QpState& next) noexcept;
+[[nodiscard]] int check_modify(QpState current, const QpAttr& attr, std::uint32_t mask, QpState& next,
+                               QpType type = QpType::kRc) noexcept;
 
 /// Copies the attributes that `mask` names. PSNs are taken modulo 2^24, as HCAs do.
 void apply_attributes(QpAttr& to, const QpAttr& from, std::uint32_t mask) noexcept;

@@ -36,20 +36,22 @@ std::size_t CompletionQueue::size() const noexcept {
   return tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire);
 }
 
-void CompletionQueue::push(const Completion& completion, bool solicited) noexcept {
+bool CompletionQueue::push(const Completion& completion, bool solicited) noexcept {
   const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
   if (tail - head_.load(std::memory_order_acquire) >= capacity_) {
-    overrun_.store(true, std::memory_order_relaxed);
-    return;
+    const bool first = !overrun_.exchange(true, std::memory_order_relaxed);
+    if (first && listener_ != nullptr) listener_->on_overrun(*this);
+    return false;
   }
   ring_[tail & mask_] = completion;
   tail_.store(tail + 1, std::memory_order_seq_cst);
 
   const std::uint8_t armed = armed_.load(std::memory_order_seq_cst);
-  if (armed == kNotArmed) return;
-  if (armed == kArmedSolicited && !solicited && completion.status == WcStatus::kSuccess) return;
+  if (armed == kNotArmed) return true;
+  if (armed == kArmedSolicited && !solicited && completion.status == WcStatus::kSuccess) return true;
   armed_.store(kNotArmed, std::memory_order_seq_cst);
   if (listener_ != nullptr) listener_->on_completion_event(*this);
+  return true;
 }
 
 void CompletionQueue::purge(std::uint32_t qp_num) noexcept {

@@ -20,6 +20,8 @@ class CompletionListener {
  public:
   virtual ~CompletionListener() = default;
   virtual void on_completion_event(CompletionQueue& cq) noexcept = 0;
+  /// The queue was full, and a completion is lost; told once.
+  virtual void on_overrun(CompletionQueue& /*cq*/) noexcept {}
 };
 
 class CompletionQueue {
@@ -34,8 +36,8 @@ class CompletionQueue {
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] bool overrun() const noexcept { return overrun_.load(std::memory_order_relaxed); }
 
-  /// Producer.
-  void push(const Completion& completion, bool solicited) noexcept;
+  /// Producer. False when the queue is full: the completion is lost, and whose it was can no longer be relied upon.
+  bool push(const Completion& completion, bool solicited) noexcept;
   /// Producer side, owner's lock held and consumer excluded: drops the completions of a destroyed queue pair.
   void purge(std::uint32_t qp_num) noexcept;
 

@@ -17,6 +17,7 @@ struct Core {
   EventListener* events;
   MemoryTable memory;
   EngineCounters counters;
+  bool overrun = false;  ///< a completion queue was full: Engine looks after its queue pairs before it returns
   Timers timers{&QpLinks::timer};   ///< acknowledge timeout, RNR wait
   Timers pacing{&QpLinks::pacing};  ///< when a queue pair that congestion control holds back may send again
   Scheduler scheduler;

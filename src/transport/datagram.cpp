@@ -3,21 +3,9 @@
 #include <algorithm>
 
 #include "base/bytes.hpp"
+#include "transport/placement.hpp"
 
 namespace tensorwire::transport {
-namespace {
-
-/// Copies the payload to its pieces, advancing `crc` over it when given. False when the memory is gone.
-bool store(const RxVerdict& verdict, std::span<const std::byte> payload, std::uint32_t* crc) noexcept {
-  for (std::size_t i = 0; i < verdict.piece_count; ++i) {
-    const Piece& piece = verdict.pieces[i];
-    if (!piece.mr->ops->store(piece.address, payload.first(piece.length), crc)) return false;
-    payload = payload.subspan(piece.length);
-  }
-  return true;
-}
-
-}  // namespace
 
 bool serialise(const TxDesc& desc, const wire::Ipv4Flow& flow, std::uint16_t ip_id, std::vector<std::byte>& datagram) {
   const std::size_t header_bytes = wire::header_bytes(desc.headers.opcode);
@@ -61,13 +49,13 @@ Arrival place(std::span<const std::byte> datagram, const wire::Parsed& parsed, c
   if (verdict.action == RxAction::kPlace && !verdict.verify_first) {
     std::uint32_t crc = wire::icrc_begin(flow, datagram.size(), ip_id);
     crc = wire::icrc_headers(crc, datagram.first(parsed.header_bytes));
-    if (!store(verdict, payload, &crc)) return Arrival::kMemoryGone;
+    if (!place(verdict, payload, &crc)) return Arrival::kMemoryGone;
     const std::size_t done = parsed.header_bytes + parsed.payload_bytes;
     crc = wire::crc_update(crc, datagram.subspan(done, datagram.size() - done - wire::kIcrcBytes));
     return wire::icrc_finish(crc) == carried ? Arrival::kGood : Arrival::kBadIcrc;
   }
   if (icrc_of(datagram, parsed.header_bytes, flow, ip_id) != carried) return Arrival::kBadIcrc;
-  if (verdict.action == RxAction::kPlace && !store(verdict, payload, nullptr)) return Arrival::kMemoryGone;
+  if (verdict.action == RxAction::kPlace && !place(verdict, payload, nullptr)) return Arrival::kMemoryGone;
   return Arrival::kGood;
 }
 

@@ -18,22 +18,42 @@ struct Engine::Impl : Core {
   using Core::Core;
 
   KeyMap<Qp> queue_pairs;
+  std::vector<Qp*> in_creation_order;
+  std::vector<std::unique_ptr<SharedReceiveQueue>> shared_queues;
   std::vector<bool> domains{false};  ///< by PdId; 0 is never given out
 
   [[nodiscard]] bool has_pd(PdId pd) const noexcept { return pd < domains.size() && domains[pd]; }
+  /// Last in every call that may complete something.
+  void settle() noexcept {
+    while (overrun) fail_overrun();
+  }
+  void fail_overrun() noexcept;
 };
+
+/// Who lost a completion can no longer tell what has happened: every queue pair of a completion queue that overran goes
+/// to ERR (IB specification vol. 1, 11.6.3).
+void Engine::Impl::fail_overrun() noexcept {
+  overrun = false;
+  for (Qp* qp : in_creation_order) {
+    if (!qp->init().send_cq->overrun() && !qp->init().recv_cq->overrun()) continue;
+    if (qp->state() == QpState::kReset || qp->state() == QpState::kErr) continue;
+    qp->enter_error();
+    qp->raise(AsyncEvent::kQpFatal);
+  }
+}
 
 namespace {
 
 constexpr std::uint32_t kMaxWorkRequests = 16384;
 
-void require(bool good, const char* why, const char* remedy) {
-  if (!good) throw Error("create a queue pair", why, remedy);
+void require(bool good, const char* why, const char* remedy, const char* what = "create a queue pair") {
+  if (!good) throw Error(what, why, remedy);
 }
 
 void check_limits(const QpInit& init) {
   const QpCaps& caps = init.caps;
-  require(init.type == QpType::kRc, "only the RC transport is offered", "Ask for an RC queue pair.");
+  require(init.type == QpType::kRc || init.type == QpType::kUd, "only the RC and UD transports are offered",
+          "Ask for an RC or a UD queue pair.");
   require(init.qpn != 0 && init.qpn <= wire::kQpnMask, "a QPN has 24 bits and is not 0", "Choose another QPN.");
   require(init.send_cq != nullptr && init.recv_cq != nullptr, "it needs a send and a receive completion queue",
           "Create the completion queues first.");
@@ -72,6 +92,10 @@ std::string_view name(DropReason reason) noexcept {
       return "stale";
     case DropReason::kBadLength:
       return "bad length";
+    case DropReason::kWrongQkey:
+      return "queue key";
+    case DropReason::kNoReceive:
+      return "no receive buffer for it";
   }
   return "?";
 }
@@ -90,7 +114,8 @@ PdId Engine::create_pd() {
 int Engine::destroy_pd(PdId pd) {
   if (!impl_->has_pd(pd)) return EINVAL;
   const bool used = impl_->memory.count(pd) != 0 ||
-                    impl_->queue_pairs.count_if([pd](const Qp& qp) { return qp.init().pd == pd; }) != 0;
+                    std::ranges::any_of(impl_->in_creation_order, [pd](const Qp* qp) { return qp->init().pd == pd; }) ||
+                    std::ranges::any_of(impl_->shared_queues, [pd](const auto& srq) { return srq->init().pd == pd; });
   if (used) return EBUSY;
   impl_->domains[pd] = false;
   return 0;
@@ -98,13 +123,30 @@ int Engine::destroy_pd(PdId pd) {
 
 MemoryTable& Engine::memory() noexcept { return impl_->memory; }
 
+SharedReceiveQueue& Engine::create_srq(const SrqInit& init) {
+  constexpr const char* kWhat = "create a shared receive queue";
+  require(impl_->has_pd(init.pd), "no such protection domain", "Create the protection domain first.", kWhat);
+  require(init.max_wr <= kMaxWorkRequests, "more than 16384 work requests asked for", "Ask for a shorter queue.",
+          kWhat);
+  require(init.max_sge <= kMaxSge, "more than 16 scatter/gather elements asked for", "Ask for fewer elements.", kWhat);
+  return *impl_->shared_queues.emplace_back(std::make_unique<SharedReceiveQueue>(init, impl_->events));
+}
+
+int Engine::destroy_srq(SharedReceiveQueue& srq) {
+  if (std::ranges::any_of(impl_->in_creation_order, [&](const Qp* qp) { return qp->init().srq == &srq; })) return EBUSY;
+  std::erase_if(impl_->shared_queues, [&](const auto& owned) { return owned.get() == &srq; });
+  return 0;
+}
+
 QueuePair& Engine::create_qp(const QpInit& init) {
   check_limits(init);
   require(impl_->has_pd(init.pd), "no such protection domain", "Create the protection domain first.");
   require(impl_->queue_pairs.find(init.qpn) == nullptr, "its QPN is in use", "Choose another QPN.");
   impl_->timers.reserve(impl_->queue_pairs.size() + 1);
   impl_->pacing.reserve(impl_->queue_pairs.size() + 1);
-  return impl_->queue_pairs.insert(init.qpn, std::make_unique<Qp>(init, *impl_));
+  Qp& qp = impl_->queue_pairs.insert(init.qpn, std::make_unique<Qp>(init, *impl_));
+  impl_->in_creation_order.push_back(&qp);
+  return qp;
 }
 
 void Engine::destroy_qp(QueuePair& queue_pair) {
@@ -113,6 +155,7 @@ void Engine::destroy_qp(QueuePair& queue_pair) {
   impl_->scheduler.remove(qp);
   qp.init().send_cq->purge(qp.qpn());
   qp.init().recv_cq->purge(qp.qpn());
+  std::erase(impl_->in_creation_order, &qp);
   impl_->queue_pairs.erase(qp.qpn());
 }
 
@@ -121,9 +164,10 @@ QueuePair* Engine::find_qp(std::uint32_t qpn) noexcept { return impl_->queue_pai
 int Engine::modify_qp(QueuePair& queue_pair, const QpAttr& attr, std::uint32_t mask, Ps, PathId path) {
   Qp& qp = static_cast<Qp&>(queue_pair);
   QpState next = qp.state();
-  if (const int error = check_modify(qp.state(), attr, mask, next); error != 0) return error;
+  if (const int error = check_modify(qp.state(), attr, mask, next, qp.init().type); error != 0) return error;
   if ((mask & kAttrAv) != 0 && !impl_->scheduler.has_path(path)) return EINVAL;
   qp.apply(next, attr, mask, path);
+  impl_->settle();
   return 0;
 }
 
@@ -139,19 +183,31 @@ void Engine::doorbell(QueuePair& queue_pair, Ps) noexcept {
   Qp& qp = static_cast<Qp&>(queue_pair);
   if (qp.state() == QpState::kErr) {
     qp.flush();
+  } else if (qp.datagrams) {
+    qp.datagrams->schedule();
   } else {
     qp.requester.schedule();
   }
+  impl_->settle();
 }
 
 bool Engine::has_tx() const noexcept { return impl_->scheduler.has_tx(); }
 
 std::size_t Engine::next_tx(Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept {
-  return impl_->scheduler.fill(now, budget_bytes, out);
+  const std::size_t count = impl_->scheduler.fill(now, budget_bytes, out);
+  impl_->settle();
+  return count;
 }
 
 void Engine::tx_failed(const TxDesc& desc, Ps) noexcept {
-  if (Qp* qp = impl_->queue_pairs.find(desc.src_qpn); qp != nullptr) qp->requester.source_lost(desc.headers.psn);
+  Qp* const qp = impl_->queue_pairs.find(desc.src_qpn);
+  if (qp == nullptr) return;
+  if (qp->datagrams) {
+    qp->datagrams->source_lost(desc.headers.psn);
+  } else {
+    qp->requester.source_lost(desc.headers.psn);
+  }
+  impl_->settle();
 }
 
 RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_bytes, const PacketSource& source,
@@ -163,6 +219,9 @@ RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_b
       qp != nullptr && (qp->state() == QpState::kRts || (qp->state() == QpState::kRtr && !traits.response));
   if (qp == nullptr) {
     verdict.drop = DropReason::kUnknownQp;
+  } else if (qp->datagrams) {
+    verdict.drop = DropReason::kWrongPkey;
+    if (pkey_matches(headers.pkey)) qp->datagrams->classify(headers, payload_bytes, source, verdict);
   } else if (!receives) {
     verdict.drop = DropReason::kWrongState;
   } else if (source.address != qp->attributes().av.remote) {
@@ -200,14 +259,32 @@ void Engine::commit(const RxVerdict& verdict, const wire::Headers& headers, std:
   if (verdict.qp == nullptr) return;
   Qp& qp = static_cast<Qp&>(*verdict.qp);
   if (verdict.congested) qp.on_marked(now);
-  if (plan_of(verdict) == RxPlan::kCongestion) return qp.on_cnp(now);
-  if (plan_of(verdict) != RxPlan::kAnswer) return qp.responder.commit(plan_of(verdict), headers, payload_bytes);
-  ++impl_->counters.rx_packets;
-  qp.requester.on_acknowledge(headers.syndrome, headers.psn, now);
+  const RxPlan plan = plan_of(verdict);
+  if (plan == RxPlan::kCongestion) return qp.on_cnp(now);
+  if (plan == RxPlan::kAnswer) {
+    ++impl_->counters.rx_packets;
+    qp.requester.on_acknowledge(headers.syndrome, headers.psn, now);
+  } else if (qp.datagrams) {
+    qp.datagrams->commit(plan, headers, payload_bytes);
+  } else {
+    qp.responder.commit(plan, headers, payload_bytes);
+  }
+  impl_->settle();
 }
 
 void Engine::reject(const RxVerdict& verdict, const wire::Headers& headers, Ps) noexcept {
-  if (verdict.qp != nullptr) static_cast<Qp&>(*verdict.qp).responder.reject(headers);
+  if (verdict.qp == nullptr) return;
+  Qp& qp = static_cast<Qp&>(*verdict.qp);
+  if (qp.datagrams) {
+    qp.datagrams->reject(headers);
+  } else {
+    qp.responder.reject(headers);
+  }
+  impl_->settle();
+}
+
+void Engine::hold(const RxVerdict& verdict, const wire::Headers& headers) noexcept {
+  static_cast<Qp&>(*verdict.qp).responder.hold(headers);
 }
 
 Ps Engine::next_deadline() const noexcept {
@@ -220,6 +297,7 @@ void Engine::on_timer(Ps now) noexcept {
     qp->congestion->waiting = false;
     qp->requester.schedule();
   }
+  impl_->settle();
 }
 
 const EngineCounters& Engine::counters() const noexcept { return impl_->counters; }

@@ -1,10 +1,11 @@
-// The sans-I/O RC engine: it is given work requests, packets and the time, and gives back packets, completions and the
-// next deadline. It reads no clock, opens no socket, starts no thread. Its owner (a socket adapter, the virtual-time
-// loop, a simulator, a fuzzer) is its *link*.
+// The sans-I/O engine of RC and UD queue pairs: it is given work requests, packets and the time, and gives back
+// packets, completions and the next deadline. It reads no clock, opens no socket, starts no thread. Its owner (a socket
+// adapter, the virtual-time loop, a simulator, a fuzzer) is its *link*.
 //
 // Ownership and threads. The engine owns queue pairs, memory table and paths; the owner owns completion queues,
 // MemoryOps and the lock: every method of Engine needs that lock. Without it, and concurrently with the engine, one
-// thread at a time may call QueuePair::post_send, one QueuePair::post_recv, and one CompletionQueue::poll/arm.
+// thread at a time may call QueuePair::post_send, one QueuePair::post_recv, one SharedReceiveQueue::post, and one
+// CompletionQueue::poll/arm.
 //
 // Egress is pulled: next_tx() when the link can send. Ingress is two steps: classify() changes no state; the link
 // verifies the ICRC and copies; commit().
@@ -20,8 +21,10 @@
 #include "transport/completion_queue.hpp"
 #include "transport/dcqcn.hpp"
 #include "transport/memory.hpp"
+#include "transport/shared_receive_queue.hpp"
 #include "transport/types.hpp"
 #include "wire/headers.hpp"
+#include "wire/network_header.hpp"
 
 namespace tensorwire::transport {
 
@@ -55,6 +58,7 @@ struct QpInit {
   PdId pd = 0;
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* recv_cq = nullptr;
+  SharedReceiveQueue* srq = nullptr;  ///< then it has no receive queue of its own
   QpCaps caps;
   bool signal_all = false;
   void* user = nullptr;  ///< handed back in events
@@ -65,6 +69,7 @@ class EventListener {
  public:
   virtual ~EventListener() = default;
   virtual void on_async_event(AsyncEvent event, QueuePair& qp) noexcept = 0;
+  virtual void on_srq_event(AsyncEvent /*event*/, SharedReceiveQueue& /*srq*/) noexcept {}
 };
 
 /// One packet to send, as fields and pieces, never bytes. Valid until the next call of next_tx(): the link serialises
@@ -98,6 +103,8 @@ enum class DropReason : std::uint8_t {
   kOutOfSequence,  ///< beyond the expected PSN after the one NAK
   kStale,          ///< an ACK for nothing outstanding, a duplicate not worth an answer
   kBadLength,
+  kWrongQkey,  ///< UD
+  kNoReceive,  ///< UD: nothing posted, or too small for it
 };
 [[nodiscard]] std::string_view name(DropReason reason) noexcept;
 
@@ -106,6 +113,10 @@ struct PacketSource {
   std::uint32_t mtu =
       4096;  ///< largest payload of a packet on the link it came by (message size on the same-host link)
   bool congestion_experienced = false;  ///< IP ECN field is CE
+  // What a datagram's receiver is told of its IP header.
+  wire::Gid destination = {};
+  std::uint8_t traffic_class = 0;
+  std::uint8_t hop_limit = 64;
 };
 
 /// What classify() found. `plan` and `qp` are the engine's own and travel unchanged to commit().
@@ -117,8 +128,10 @@ struct RxVerdict {
       true;  ///< First/Only: the ICRC must be right before a byte is copied. False: copy and CRC may be fused
   std::uint8_t plan = 0;
   std::uint8_t piece_count = 0;
+  std::uint8_t prefix_bytes = 0;  ///< the pieces take so many bytes of `prefix`, then the payload (placement.hpp)
   QueuePair* qp = nullptr;
   std::array<Piece, kMaxSge> pieces;
+  std::array<std::byte, wire::kNetworkHeaderBytes> prefix;
 };
 
 /// Counters under the names that mlx5 gives them (rdma statistic / hw_counters); monotonic.
@@ -138,6 +151,7 @@ struct EngineCounters {
                 resp_cqe_flush_error = 0;
   std::uint64_t np_ecn_marked_roce_packets = 0, np_cnp_sent = 0;  ///< notification point (DCQCN)
   std::uint64_t rp_cnp_handled = 0, rp_cnp_ignored = 0;           ///< reaction point; ignored: DCQCN is off
+  std::uint64_t qkey_viol_cntr = 0;                               ///< datagrams with a wrong Q_Key
   std::uint64_t rx_dropped = 0;                                   ///< classify() said kDrop
 };
 
@@ -150,9 +164,12 @@ class Engine {
 
   // ---- set-up: may allocate; @throws Error on bad limits (too many WRs, SGEs, inline bytes; QPN in use)
   [[nodiscard]] PdId create_pd();
-  /// Returns 0, or EBUSY while regions or queue pairs of this domain live.
+  /// Returns 0, or EBUSY while regions, queue pairs or shared receive queues of this domain live.
   int destroy_pd(PdId pd);
   MemoryTable& memory() noexcept;
+  SharedReceiveQueue& create_srq(const SrqInit& init);
+  /// Returns 0, or EBUSY while queue pairs use it.
+  int destroy_srq(SharedReceiveQueue& srq);
   QueuePair& create_qp(const QpInit& init);
   /// Returns 0; the queue pair's completions are purged from its queues (their consumers must be excluded).
   void destroy_qp(QueuePair& qp);
@@ -168,6 +185,7 @@ class Engine {
   // ---- egress
   /// The owner saw work posted to qp (post_send): the engine looks at its send queue.
   void doorbell(QueuePair& qp, Ps now) noexcept;
+  /// Also true while datagrams that next_tx() gave out have not completed: its next call completes them.
   [[nodiscard]] bool has_tx() const noexcept;
   /// Fills up to out.size() descriptors, all of one path, at most `budget_bytes` of payload (one packet always fits);
   /// returns how many. Control packets (ACK, NAK) come first.
@@ -182,6 +200,9 @@ class Engine {
   void commit(const RxVerdict& verdict, const wire::Headers& headers, std::uint32_t payload_bytes, Ps now) noexcept;
   /// Placement failed (memory gone): NAK remote operational error, local error.
   void reject(const RxVerdict& verdict, const wire::Headers& headers, Ps now) noexcept;
+  /// The link places the bytes of this packet over several calls, and classifies it anew for each: meanwhile its
+  /// receive work request must not become another queue pair's.
+  void hold(const RxVerdict& verdict, const wire::Headers& headers) noexcept;
 
   // ---- time
   /// The earliest time at which on_timer() has something to do; kNever when idle.

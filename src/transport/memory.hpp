@@ -27,8 +27,6 @@ class MemoryOps {
   virtual bool store(std::uint64_t address, std::span<const std::byte> from, std::uint32_t* crc) noexcept = 0;
 };
 
-using PdId = std::uint32_t;
-
 struct MemoryRegion {
   std::uint64_t iova = 0;     ///< first address as work requests and peers name it
   std::uint64_t length = 0;   ///< bytes

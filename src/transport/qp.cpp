@@ -10,26 +10,44 @@ void Qp::apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path
 
   apply_attributes(attributes_, attr, mask);
   const QpState previous = state();
-  if (next == QpState::kRtr) {
+  if (next == QpState::kRtr && !datagrams) {
     path_ = path;
     AddressVector& av = attributes_.av;
     if (av.udp_source_port == 0) av.udp_source_port = entropy_port(av.flow_label, init_.qpn, attributes_.dest_qpn);
     if (congestion != nullptr) congestion->start(core.config.dcqcn, av);
     responder.start();
   }
-  if (next == QpState::kRts && previous != QpState::kRts) requester.start();
+  if (next == QpState::kRts && previous == QpState::kRtr) {
+    if (datagrams) {
+      datagrams->start();
+    } else {
+      requester.start();
+    }
+  }
   attributes_.state = next;
   state_.store(next, std::memory_order_release);
 }
 
 void Qp::enter_error() noexcept {
+  const bool was_in_error = state() == QpState::kErr;
   attributes_.state = QpState::kErr;
   state_.store(QpState::kErr, std::memory_order_release);
   flush();
+  if (init_.srq != nullptr && !was_in_error) raise(AsyncEvent::kLastWqeReached);
+}
+
+void Qp::enter_send_error() noexcept {
+  attributes_.state = QpState::kSqe;
+  state_.store(QpState::kSqe, std::memory_order_release);
+  datagrams->flush();
 }
 
 void Qp::flush() noexcept {
-  requester.flush();
+  if (datagrams) {
+    datagrams->flush();
+  } else {
+    requester.flush();
+  }
   responder.flush();
 }
 
@@ -37,6 +55,7 @@ void Qp::reset() noexcept {
   state_.store(QpState::kReset, std::memory_order_release);
   requester.stop();
   responder.stop();
+  if (datagrams) datagrams->stop();
   core.scheduler.remove(*this);
   send_queue_.clear();
   receive_queue_.clear();

@@ -6,6 +6,7 @@
 
 #include "transport/congestion.hpp"
 #include "transport/core.hpp"
+#include "transport/datagrams.hpp"
 #include "transport/qp_links.hpp"
 #include "transport/queue_pair.hpp"
 #include "transport/requester.hpp"
@@ -15,21 +16,44 @@ namespace tensorwire::transport {
 
 struct Qp final : QueuePair, QpLinks {
   Qp(const QpInit& qp_init, Core& engine_core)
-      : QueuePair(qp_init), core(engine_core), requester(engine_core, *this), responder(engine_core, *this) {
-    if (core.config.dcqcn.enabled) congestion = std::make_unique<Congestion>();
+      : QueuePair(qp_init),
+        core(engine_core),
+        requester(engine_core, *this),
+        responder(engine_core, *this),
+        datagrams(qp_init.type == QpType::kUd ? std::make_unique<Datagrams>(engine_core, *this) : nullptr) {
+    if (core.config.dcqcn.enabled && !datagrams) congestion = std::make_unique<Congestion>();
   }
 
   [[nodiscard]] SendQueue& send_queue() noexcept { return send_queue_; }
   [[nodiscard]] ReceiveQueue& receive_queue() noexcept { return receive_queue_; }
   [[nodiscard]] const ReceiveQueue& receive_queue() const noexcept { return receive_queue_; }
 
+  /// The domain of its receive buffers.
+  [[nodiscard]] PdId receive_pd() const noexcept { return init_.srq != nullptr ? init_.srq->init().pd : init_.pd; }
+
+  // ---- for the scheduler: whichever half sends
+  /// A packet may leave now, as far as this queue pair is concerned.
+  [[nodiscard]] bool ready() const noexcept { return datagrams ? datagrams->ready() : requester.ready(); }
+  /// Payload bytes of the next packet; only when ready().
+  [[nodiscard]] std::uint32_t next_payload() const noexcept {
+    return datagrams ? datagrams->next_payload() : requester.next_payload();
+  }
+  /// Builds the next packet; only when ready(). False: a local error, after which it is not ready any more.
+  bool build(TxDesc& out, Ps now) noexcept { return datagrams ? datagrams->build(out) : requester.build(out, now); }
+
   /// Applies a transition that check_modify() found legal.
   void apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path);
   /// To ERR, with both queues flushed; an acknowledgement or NAK that is owed is still sent.
   void enter_error() noexcept;
+  /// UD, to SQE: the send queue is flushed, the receive queue goes on.
+  void enter_send_error() noexcept;
   /// Completes everything posted with a flush error, send queue first.
   void flush() noexcept;
   void raise(AsyncEvent event) noexcept;
+  /// The one way of a completion into its queue.
+  void complete(CompletionQueue& cq, const Completion& completion, bool solicited) noexcept {
+    if (!cq.push(completion, solicited)) core.overrun = true;
+  }
 
   // ---- congestion control; without it nothing ever waits
   [[nodiscard]] bool paced() const noexcept { return congestion != nullptr && congestion->waiting; }
@@ -42,7 +66,8 @@ struct Qp final : QueuePair, QpLinks {
   Core& core;
   Requester requester;
   Responder responder;
-  std::unique_ptr<Congestion> congestion;  ///< none unless DCQCN is on
+  std::unique_ptr<Datagrams> datagrams;    ///< UD: in the place of requester and responder, whose tools it uses
+  std::unique_ptr<Congestion> congestion;  ///< none unless DCQCN is on; datagrams have none
 
  private:
   void reset() noexcept;

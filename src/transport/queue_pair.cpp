@@ -4,7 +4,8 @@
 
 namespace tensorwire::transport {
 
-QueuePair::QueuePair(const QpInit& init) : init_(init), send_queue_(init.caps), receive_queue_(init.caps) {}
+QueuePair::QueuePair(const QpInit& init)
+    : init_(init), send_queue_(init.caps, init.type), receive_queue_(init.caps, init.srq) {}
 
 int QueuePair::post_send(const SendWr& wr) noexcept {
   switch (state()) {

@@ -16,12 +16,13 @@ class QueuePair {
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
 
-  /// Copies the work request (inline data included) into the send ring. Returns 0, or EINVAL (state RESET/INIT/RTR, too
-  /// many SGEs, too much inline, message too long), ENOMEM (ring full), EOPNOTSUPP (opcode). In ERR the request is
-  /// accepted and flushed. The owner then rings Engine::doorbell().
+  /// Copies the work request (inline data and address included) into the send ring. Returns 0, or EINVAL (state
+  /// RESET/INIT/RTR, too many SGEs, too much inline, message too long, datagram without an address), ENOMEM (ring
+  /// full), EOPNOTSUPP (opcode). In ERR, and on UD in SQE, the request is accepted and flushed. The owner then rings
+  /// Engine::doorbell().
   int post_send(const SendWr& wr) noexcept;
-  /// Returns 0, EINVAL (state RESET, too many SGEs) or ENOMEM. A request posted in ERR is flushed at the next
-  /// doorbell().
+  /// Returns 0, EINVAL (state RESET, too many SGEs, a shared receive queue) or ENOMEM. A request posted in ERR is
+  /// flushed at the next doorbell().
   int post_recv(const RecvWr& wr) noexcept;
 
   [[nodiscard]] std::uint32_t qpn() const noexcept { return init_.qpn; }

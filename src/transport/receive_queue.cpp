@@ -1,33 +1,30 @@
 #include "transport/receive_queue.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cerrno>
 
 namespace tensorwire::transport {
 
-ReceiveQueue::ReceiveQueue(const QpCaps& caps)
-    : capacity_(caps.max_recv_wr),
-      mask_(std::bit_ceil(std::max(caps.max_recv_wr, 1U)) - 1),
-      max_sge_(caps.max_recv_sge),
-      entries_(std::size_t{mask_} + 1),
-      sges_((std::size_t{mask_} + 1) * max_sge_) {}
-
-std::span<const Sge> ReceiveQueue::front_sges() const noexcept {
-  return {sges_.data() + std::size_t{head() & mask_} * max_sge_, front().sge_count};
+void ReceiveQueue::hold() noexcept {
+  if (shared_ == nullptr || holding_ || shared_->ring().empty()) return;
+  held_ = shared_->ring().front();
+  std::ranges::copy(shared_->ring().front_sges(), held_sges_.begin());
+  holding_ = true;
+  shared_->pop();
 }
 
-int ReceiveQueue::post(const RecvWr& wr) noexcept {
-  if (wr.sges.size() > max_sge_) return EINVAL;
-  const std::uint32_t index = posted_.load(std::memory_order_relaxed);
-  if (index - freed_.load(std::memory_order_acquire) >= capacity_) return ENOMEM;
+void ReceiveQueue::pop() noexcept {
+  if (shared_ == nullptr) {
+    ring_.pop();
+  } else if (holding_) {
+    holding_ = false;
+  } else {
+    shared_->pop();
+  }
+}
 
-  std::uint64_t length = 0;
-  for (const Sge& sge : wr.sges) length += sge.length;
-  entries_[index & mask_] = {wr.wr_id, length, static_cast<std::uint8_t>(wr.sges.size())};
-  std::copy(wr.sges.begin(), wr.sges.end(), sges_.data() + std::size_t{index & mask_} * max_sge_);
-  posted_.store(index + 1, std::memory_order_release);
-  return 0;
+void ReceiveQueue::clear() noexcept {
+  holding_ = false;
+  ring_.clear();
 }
 
 }  // namespace tensorwire::transport

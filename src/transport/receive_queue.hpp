@@ -1,49 +1,50 @@
-// The receive queue: a ring of posted buffers (scatter lists), allocated at creation. One thread posts; the engine
-// consumes, under its owner's lock. Ownership of an entry moves as in send_queue.hpp.
+// Where a queue pair's messages find their buffers: a ring of its own, or a shared receive queue. From the shared one
+// it takes a buffer when a message begins and holds it until the message ends, because other queue pairs take from
+// there meanwhile; of its own ring it looks at the front. The rest of the engine sees no difference.
 #pragma once
 
-#include <atomic>
-#include <cstddef>
+#include <array>
+#include <cerrno>
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "transport/receive_ring.hpp"
+#include "transport/shared_receive_queue.hpp"
 #include "transport/types.hpp"
 
 namespace tensorwire::transport {
 
-struct RecvWqe {
-  std::uint64_t wr_id;
-  std::uint64_t length;  ///< bytes that the scatter list can hold
-  std::uint8_t sge_count;
-};
-
 class ReceiveQueue {
  public:
-  explicit ReceiveQueue(const QpCaps& caps);
+  ReceiveQueue(const QpCaps& caps, SharedReceiveQueue* shared)
+      : shared_(shared), ring_(shared == nullptr ? caps.max_recv_wr : 0, shared == nullptr ? caps.max_recv_sge : 0) {}
 
-  // ---- the posting thread
-  /// Returns 0, EINVAL or ENOMEM, as QueuePair::post_recv() says.
-  int post(const RecvWr& wr) noexcept;
+  /// The posting thread. Returns 0, ENOMEM, or EINVAL: too many SGEs, or buffers go to the shared queue.
+  int post(const RecvWr& wr) noexcept { return shared_ == nullptr ? ring_.post(wr) : EINVAL; }
 
   // ---- the engine
-  [[nodiscard]] bool empty() const noexcept { return posted_.load(std::memory_order_acquire) == head(); }
-  /// The oldest entry; only when not empty.
-  [[nodiscard]] const RecvWqe& front() const noexcept { return entries_[head() & mask_]; }
-  [[nodiscard]] std::span<const Sge> front_sges() const noexcept;
-  void pop() noexcept { freed_.store(head() + 1, std::memory_order_release); }
-  void clear() noexcept { freed_.store(posted_.load(std::memory_order_acquire), std::memory_order_release); }
+  [[nodiscard]] SharedReceiveQueue* shared() const noexcept { return shared_; }
+  [[nodiscard]] bool empty() const noexcept { return !holding_ && source().empty(); }
+  /// The buffer of the message under way, or of the next one; only when not empty.
+  [[nodiscard]] const RecvWqe& front() const noexcept { return holding_ ? held_ : source().front(); }
+  [[nodiscard]] std::span<const Sge> front_sges() const noexcept {
+    return holding_ ? std::span<const Sge>{held_sges_.data(), held_.sge_count} : source().front_sges();
+  }
+  /// A message has begun that takes more than one step: its buffer is this queue pair's from here on.
+  void hold() noexcept;
+  void pop() noexcept;
+  /// There are buffers that belong to this queue pair alone, so that they end with it.
+  [[nodiscard]] bool has_own() const noexcept { return shared_ == nullptr ? !ring_.empty() : holding_; }
+  void clear() noexcept;
 
  private:
-  [[nodiscard]] std::uint32_t head() const noexcept { return freed_.load(std::memory_order_relaxed); }
+  [[nodiscard]] const ReceiveRing& source() const noexcept { return shared_ == nullptr ? ring_ : shared_->ring(); }
 
-  std::uint32_t capacity_;
-  std::uint32_t mask_;
-  std::uint32_t max_sge_;
-  std::vector<RecvWqe> entries_;
-  std::vector<Sge> sges_;
-  alignas(64) std::atomic<std::uint32_t> posted_{0};
-  alignas(64) std::atomic<std::uint32_t> freed_{0};
+  SharedReceiveQueue* shared_;
+  ReceiveRing ring_;
+  bool holding_ = false;  ///< only ever with a shared queue
+  RecvWqe held_{};
+  std::array<Sge, kMaxSge> held_sges_;
 };
 
 }  // namespace tensorwire::transport

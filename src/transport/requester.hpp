@@ -57,6 +57,11 @@ class Requester {
   void on_acknowledge(std::uint8_t syndrome, std::uint32_t psn, Ps now) noexcept;
   void on_timer(Ps now) noexcept;
 
+  // ---- tools that datagrams use, too
+  /// Names the `bytes` bytes from `offset` of the work request at `index` as pieces, or as inline bytes.
+  [[nodiscard]] WcStatus gather(std::uint32_t index, std::uint64_t offset, std::uint32_t bytes, TxDesc& out) noexcept;
+  void complete_head(WcStatus status) noexcept;
+
  private:
   [[nodiscard]] std::uint32_t packets_of(const SendWqe& wqe) const noexcept;
   [[nodiscard]] std::uint32_t payload_of(const SendWqe& wqe, std::uint32_t packet) const noexcept;
@@ -64,7 +69,6 @@ class Requester {
   [[nodiscard]] std::uint64_t charge_before(const SendWqe& wqe, std::uint32_t packets) const noexcept;
   [[nodiscard]] bool window_fits(std::uint64_t charge) const noexcept;
   [[nodiscard]] bool wants_ack(bool last) noexcept;
-  [[nodiscard]] WcStatus gather(const SendWqe& wqe, std::uint64_t offset, std::uint32_t bytes, TxDesc& out) noexcept;
 
   /// Everything before `end` is acknowledged. True on progress.
   bool advance(std::uint32_t end, Ps now) noexcept;
@@ -78,7 +82,6 @@ class Requester {
   /// The WQE at next_index_ cannot be sent: fails at once when it is the oldest, else when those before it are done.
   void stall(WcStatus status) noexcept;
   void fail_head(WcStatus status) noexcept;
-  void complete_head(WcStatus status) noexcept;
   void seek_head(std::uint32_t psn) noexcept;
 
   Core& core_;

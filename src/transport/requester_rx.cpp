@@ -176,7 +176,7 @@ void Requester::complete_head(WcStatus status) noexcept {
   } else if (status != WcStatus::kSuccess) {
     ++core_.counters.req_cqe_error;
   }
-  if (wanted) qp_.init().send_cq->push(completion, false);
+  if (wanted) qp_.complete(*qp_.init().send_cq, completion, false);
 }
 
 void Requester::stop() noexcept {

@@ -98,7 +98,7 @@ bool Requester::build(TxDesc& out, Ps now) noexcept {
     wqe.packets = packets_of(wqe);
   }
   const std::uint32_t bytes = payload_of(wqe, next_packet_);
-  const WcStatus gathered = gather(wqe, std::uint64_t{next_packet_} * mtu_, bytes, out);
+  const WcStatus gathered = gather(next_index_, std::uint64_t{next_packet_} * mtu_, bytes, out);
   if (gathered != WcStatus::kSuccess) {
     stall(gathered);
     return false;
@@ -155,16 +155,16 @@ bool Requester::build(TxDesc& out, Ps now) noexcept {
 
 // The source is looked up when the packet leaves, each time it leaves: a region that was deregistered meanwhile is
 // found out here, and a retransmission sends what the memory holds then, as an HCA's late DMA does.
-WcStatus Requester::gather(const SendWqe& wqe, std::uint64_t offset, std::uint32_t bytes, TxDesc& out) noexcept {
+WcStatus Requester::gather(std::uint32_t index, std::uint64_t offset, std::uint32_t bytes, TxDesc& out) noexcept {
   out.piece_count = 0;
-  out.inline_pieces = wqe.inline_data;
+  out.inline_pieces = qp_.send_queue().at(index).inline_data;
   if (bytes == 0) return WcStatus::kSuccess;
-  if (wqe.inline_data) {
-    const std::byte* from = qp_.send_queue().inline_bytes(next_index_) + offset;
+  if (out.inline_pieces) {
+    const std::byte* from = qp_.send_queue().inline_bytes(index) + offset;
     out.pieces[out.piece_count++] = {nullptr, reinterpret_cast<std::uintptr_t>(from), bytes};
     return WcStatus::kSuccess;
   }
-  for (const Sge& sge : qp_.send_queue().sges(next_index_)) {
+  for (const Sge& sge : qp_.send_queue().sges(index)) {
     if (offset >= sge.length) {
       offset -= sge.length;
       continue;

@@ -53,6 +53,12 @@ class Responder {
   [[nodiscard]] bool owes() const noexcept { return owed_ != Owed::kNothing; }
   /// Builds the acknowledge packet that is owed.
   void build_control(TxDesc& out) noexcept;
+  /// The link is about to place the bytes of this packet in several steps.
+  void hold(const wire::Headers& headers) noexcept;
+
+  // ---- a tool that datagrams use, too
+  /// Names `bytes` bytes from `offset` of the receive WQE as pieces.
+  [[nodiscard]] RxPlan scatter(std::uint64_t offset, std::uint32_t bytes, RxVerdict& verdict) const noexcept;
 
  private:
   enum class Message : std::uint8_t { kNone, kSend, kWrite };
@@ -66,7 +72,6 @@ class Responder {
                                   RxVerdict& verdict) const noexcept;
   [[nodiscard]] RxPlan judge_write(const wire::OpcodeTraits& traits, const wire::Headers& headers, std::uint32_t bytes,
                                    RxVerdict& verdict) const noexcept;
-  [[nodiscard]] RxPlan scatter(std::uint64_t offset, std::uint32_t bytes, RxVerdict& verdict) const noexcept;
 
   /// Guards against a judgement that another packet's commit, or an error, has overtaken.
   [[nodiscard]] bool still_holds(RxPlan plan, const wire::Headers& headers) const noexcept;

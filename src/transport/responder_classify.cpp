@@ -75,7 +75,7 @@ RxPlan Responder::scatter(std::uint64_t offset, std::uint32_t bytes, RxVerdict& 
     }
     Piece& piece = verdict.pieces[verdict.piece_count];
     const AccessResult result =
-        core_.memory.check(sge.lkey, qp_.init().pd, sge.address, sge.length, kAccessLocalWrite, piece);
+        core_.memory.check(sge.lkey, qp_.receive_pd(), sge.address, sge.length, kAccessLocalWrite, piece);
     if (result != AccessResult::kOk) return RxPlan::kLocalProtection;
     piece.address += offset;
     piece.length = std::min(sge.length - static_cast<std::uint32_t>(offset), bytes);

@@ -84,6 +84,7 @@ void Responder::execute(const wire::Headers& headers, std::uint32_t bytes) noexc
     write_address_ = headers.va;
   }
   done_bytes_ += bytes;
+  if (first && !last && traits.send) qp_.receive_queue().hold();
   message_ = last ? Message::kNone : (traits.send ? Message::kSend : Message::kWrite);
   if (last) {
     msn_ = (msn_ + 1) & wire::kPsnMask;
@@ -107,7 +108,7 @@ void Responder::complete_receive(const wire::Headers& headers, WcStatus status, 
   }
   if (status != WcStatus::kSuccess) ++core_.counters.resp_cqe_error;
   qp_.receive_queue().pop();
-  qp_.init().recv_cq->push(completion, headers.solicited);
+  qp_.complete(*qp_.init().recv_cq, completion, headers.solicited);
 }
 
 void Responder::reject(const wire::Headers& headers) noexcept {
@@ -118,6 +119,10 @@ void Responder::reject(const wire::Headers& headers) noexcept {
   }
   fail(NakCode::kRemoteOperational);
   qp_.raise(AsyncEvent::kQpAccessError);
+}
+
+void Responder::hold(const wire::Headers& headers) noexcept {
+  if (still_holds(RxPlan::kExecute, headers) && wire::traits(headers.opcode).send) qp_.receive_queue().hold();
 }
 
 void Responder::refuse(std::uint8_t syndrome) noexcept {
@@ -163,7 +168,7 @@ void Responder::build_control(TxDesc& out) noexcept {
 void Responder::flush() noexcept {
   message_ = Message::kNone;
   ReceiveQueue& queue = qp_.receive_queue();
-  for (; !queue.empty();) {
+  while (queue.has_own()) {
     Completion completion;
     completion.wr_id = queue.front().wr_id;
     completion.status = WcStatus::kFlushError;
@@ -171,7 +176,7 @@ void Responder::flush() noexcept {
     completion.qp_num = qp_.qpn();
     queue.pop();
     ++core_.counters.resp_cqe_flush_error;
-    qp_.init().recv_cq->push(completion, false);
+    qp_.complete(*qp_.init().recv_cq, completion, false);
   }
 }
 

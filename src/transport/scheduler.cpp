@@ -43,8 +43,18 @@ void Scheduler::data_done(Qp& qp) noexcept {
 
 void Scheduler::remove(Qp& qp) noexcept {
   data_done(qp);
+  given_.remove(qp);
   paths_[qp.path()]->control.remove(qp);
   refresh(*paths_[qp.path()]);
+}
+
+void Scheduler::given_out(Qp& qp) noexcept { given_.push_back(qp); }
+
+void Scheduler::complete_given() noexcept {
+  while (QpLinks* links = given_.front()) {
+    given_.remove(*links);
+    static_cast<Qp&>(*links).datagrams->complete_given();
+  }
 }
 
 void Scheduler::release(PathId path, std::uint64_t bytes) noexcept {
@@ -63,6 +73,7 @@ void Scheduler::refresh(Path& path) noexcept {
 }
 
 std::size_t Scheduler::fill(Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept {
+  complete_given();
   std::size_t count = 0;
   while (count == 0 && !out.empty()) {
     Path* path = active_.front();
@@ -95,19 +106,19 @@ std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t budget_bytes,
   std::size_t count = 0;
   while (count < out.size() && !path.data.empty()) {
     Qp& qp = static_cast<Qp&>(*path.data.front());
-    const std::uint32_t bytes = qp.requester.next_payload();
+    const std::uint32_t bytes = qp.next_payload();
     if (bytes > budget_bytes && count != 0) break;
     const std::uint64_t charge = std::max<std::uint64_t>(bytes, kMinPacketCharge);
-    if (!path.fits(charge)) {
+    if (!qp.datagrams && !path.fits(charge)) {  // nothing acknowledges a datagram, so no window counts it
       path.window_full = true;
       break;
     }
-    if (!qp.requester.build(out[count], now)) continue;  // a local error took it off the list
+    if (!qp.build(out[count], now)) continue;  // a local error took it off the list
     if (qp.congestion != nullptr) qp.pace(bytes, now);
     ++count;
     budget_bytes -= std::min<std::uint64_t>(bytes, budget_bytes);
     path.turn_left -= std::min(charge, path.turn_left);
-    if (!qp.requester.ready()) {
+    if (!qp.ready()) {
       data_done(qp);
     } else if (path.turn_left == 0) {
       path.data.move_to_back(qp);

@@ -3,7 +3,7 @@
 // unacknowledged bytes under its limit. It decides; requesters and responders build the packets.
 //
 // Invariant: a path is in the active list exactly when it is not blocked and has a control packet, or has data that its
-// window was not yet found too small for. So has_tx() costs one comparison.
+// window was not yet found too small for. So has_tx() costs two comparisons.
 #pragma once
 
 #include <cstdint>
@@ -59,21 +59,25 @@ class Scheduler {
   /// Idempotent.
   void data_done(Qp& qp) noexcept;
   void remove(Qp& qp) noexcept;
+  /// A datagram of it is with the link: the next fill() tells it that the link is done with that. Idempotent.
+  void given_out(Qp& qp) noexcept;
 
   void charge(PathId path, std::uint64_t bytes) noexcept { paths_[path]->in_flight += bytes; }
   void release(PathId path, std::uint64_t bytes) noexcept;
 
-  [[nodiscard]] bool has_tx() const noexcept { return !active_.empty(); }
+  [[nodiscard]] bool has_tx() const noexcept { return !active_.empty() || !given_.empty(); }
   /// Engine::next_tx().
   std::size_t fill(Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept;
 
  private:
   void refresh(Path& path) noexcept;
+  void complete_given() noexcept;
   static std::size_t fill_control(Path& path, std::span<TxDesc> out) noexcept;
   std::size_t fill_data(Path& path, Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept;
 
   std::vector<std::unique_ptr<Path>> paths_;
   IntrusiveList<Path, &Path::active> active_;
+  IntrusiveList<QpLinks, &QpLinks::given> given_;
 };
 
 }  // namespace tensorwire::transport

@@ -7,14 +7,27 @@
 
 namespace tensorwire::transport {
 
-SendQueue::SendQueue(const QpCaps& caps)
+namespace {
+
+/// 0, or why a UD queue pair does not take it. A message longer than the packet it must fit into is refused here, where
+/// the program that made it learns of it.
+int check_datagram(const SendWr& wr, std::uint64_t length) noexcept {
+  if (wr.opcode != WrOpcode::kSend && wr.opcode != WrOpcode::kSendImm) return EOPNOTSUPP;
+  const bool aimed = wr.address != nullptr && wr.dest_qpn <= wire::kQpnMask;
+  return aimed && length <= wr.address->max_payload ? 0 : EINVAL;
+}
+
+}  // namespace
+
+SendQueue::SendQueue(const QpCaps& caps, QpType type)
     : capacity_(caps.max_send_wr),
       mask_(std::bit_ceil(std::max(caps.max_send_wr, 1U)) - 1),
       max_sge_(caps.max_send_sge),
       max_inline_(caps.max_inline_data),
       entries_(std::size_t{mask_} + 1),
       sges_((std::size_t{mask_} + 1) * max_sge_),
-      inline_((std::size_t{mask_} + 1) * max_inline_) {}
+      inline_((std::size_t{mask_} + 1) * max_inline_),
+      targets_(type == QpType::kUd ? std::size_t{mask_} + 1 : 0) {}
 
 std::span<const Sge> SendQueue::sges(std::uint32_t index) const noexcept {
   return {sges_.data() + std::size_t{index & mask_} * max_sge_, at(index).sge_count};
@@ -31,6 +44,10 @@ int SendQueue::post(const SendWr& wr) noexcept {
   for (const Sge& sge : wr.sges) length += sge.length;
   if (length > kMaxMessageBytes) return EINVAL;
   if (wr.inline_data && length > max_inline_) return EINVAL;
+  const bool datagram = !targets_.empty();
+  if (datagram) {
+    if (const int error = check_datagram(wr, length); error != 0) return error;
+  }
 
   const std::uint32_t index = posted_.load(std::memory_order_relaxed);
   if (index - freed_.load(std::memory_order_acquire) >= capacity_) return ENOMEM;
@@ -46,6 +63,7 @@ int SendQueue::post(const SendWr& wr) noexcept {
   wqe.signaled = wr.signaled;
   wqe.solicited = wr.solicited;
   wqe.inline_data = wr.inline_data;
+  if (datagram) targets_[index & mask_] = {*wr.address, wr.dest_qpn, wr.qkey};
   if (wr.inline_data) {
     std::byte* to = inline_.data() + std::size_t{index & mask_} * max_inline_;
     for (const Sge& sge : wr.sges) {

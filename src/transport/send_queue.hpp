@@ -30,9 +30,16 @@ struct SendWqe {
   std::uint32_t packets;
 };
 
+/// Where a posted datagram goes.
+struct DatagramTarget {
+  DatagramAddress address;
+  std::uint32_t qpn;
+  std::uint32_t qkey;
+};
+
 class SendQueue {
  public:
-  explicit SendQueue(const QpCaps& caps);
+  SendQueue(const QpCaps& caps, QpType type);
 
   // ---- the posting thread
   /// Returns 0, EINVAL, EOPNOTSUPP or ENOMEM, as QueuePair::post_send() says.
@@ -46,6 +53,8 @@ class SendQueue {
   [[nodiscard]] const SendWqe& at(std::uint32_t index) const noexcept { return entries_[index & mask_]; }
   [[nodiscard]] std::span<const Sge> sges(std::uint32_t index) const noexcept;
   [[nodiscard]] const std::byte* inline_bytes(std::uint32_t index) const noexcept;
+  /// Of a datagram; only on a UD queue pair.
+  [[nodiscard]] const DatagramTarget& target(std::uint32_t index) const noexcept { return targets_[index & mask_]; }
   /// Gives the head entry back to the poster.
   void pop() noexcept { freed_.store(head() + 1, std::memory_order_release); }
   /// Gives everything back (RESET).
@@ -59,6 +68,7 @@ class SendQueue {
   std::vector<SendWqe> entries_;
   std::vector<Sge> sges_;
   std::vector<std::byte> inline_;
+  std::vector<DatagramTarget> targets_;  ///< one an entry on a UD queue pair, else none
   alignas(64) std::atomic<std::uint32_t> posted_{0};
   alignas(64) std::atomic<std::uint32_t> freed_{0};
 };

@@ -73,6 +73,11 @@ inline constexpr std::uint32_t kMaxSge = 16;
 inline constexpr std::uint32_t kMaxInlineBytes = 512;
 inline constexpr std::uint32_t kMaxMessageBytes = 1U << 31;
 
+/// A protection domain of an engine.
+using PdId = std::uint32_t;
+
+struct DatagramAddress;
+
 struct SendWr {
   std::uint64_t wr_id = 0;
   WrOpcode opcode = WrOpcode::kSend;
@@ -84,6 +89,10 @@ struct SendWr {
   std::uint64_t remote_address = 0;
   std::uint32_t rkey = 0;
   std::span<const Sge> sges;
+  // Datagrams (UD) only.
+  const DatagramAddress* address = nullptr;  ///< copied when posted
+  std::uint32_t dest_qpn = 0;
+  std::uint32_t qkey = 0;  ///< with the highest bit set: the queue pair's own is sent instead
 };
 
 struct RecvWr {
@@ -113,6 +122,16 @@ struct AddressVector {
   std::uint32_t flow_label = 0;
   std::uint16_t udp_source_port = 0;  ///< entropy for ECMP, 0xC000 and up; from the flow label, else the QPNs
 };
+
+/// Where a datagram goes, resolved: what an address handle holds.
+struct DatagramAddress {
+  AddressVector av;
+  std::uint32_t max_payload = 0;  ///< bytes; the MTU of the link that it leaves by
+};
+
+/// A Q_Key with this bit is privileged: only the queue pair's own attribute may carry one (IB specification vol. 1,
+/// 10.2.5).
+inline constexpr std::uint32_t kPrivilegedQkey = 1U << 31;
 
 enum class MtuCode : std::uint8_t { k256 = 1, k512 = 2, k1024 = 3, k2048 = 4, k4096 = 5 };
 [[nodiscard]] constexpr std::uint32_t mtu_bytes(MtuCode code) noexcept { return 128U << static_cast<unsigned>(code); }
@@ -175,6 +194,8 @@ enum class AsyncEvent : std::uint8_t {
   kQpAccessError = 3,
   kCommEstablished = 4,
   kSqDrained = 5,
+  kSrqLimitReached = 15,
+  kLastWqeReached = 16,  ///< a queue pair in ERR takes nothing more from its shared receive queue
 };
 
 }  // namespace tensorwire::transport

@@ -185,8 +185,13 @@ void VirtualLoop::receive(Host& host, const Packet& packet) {
   wire::Parsed parsed;
   if (wire::parse(all, parsed) != wire::ParseStatus::kOk) return;
   const auto bytes = static_cast<std::uint32_t>(parsed.payload_bytes);
-  const bool congested = (packet.traffic_class & wire::kEcnMask) == wire::kEcnCongestionExperienced;
-  const RxVerdict verdict = host.engine->classify(parsed.headers, bytes, {packet.source, host.mtu, congested}, now_);
+  PacketSource source;
+  source.address = packet.source;
+  source.mtu = host.mtu;
+  source.congestion_experienced = (packet.traffic_class & wire::kEcnMask) == wire::kEcnCongestionExperienced;
+  source.destination = host.address;
+  source.traffic_class = packet.traffic_class;
+  const RxVerdict verdict = host.engine->classify(parsed.headers, bytes, source, now_);
   if (verdict.action == RxAction::kDrop) return;
 
   switch (place(all, parsed, verdict, flow(packet.source, host.address, packet.source_port), 0)) {

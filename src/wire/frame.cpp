@@ -34,15 +34,10 @@ std::uint16_t internet_checksum(std::span<const std::byte> bytes) noexcept {
   return static_cast<std::uint16_t>(~sum);
 }
 
-void encode_frame_headers(const FrameInfo& info, std::size_t udp_payload_bytes,
-                          std::span<std::byte, kFrameHeaderBytes> out) noexcept {
+void encode_ipv4_header(const FrameInfo& info, std::size_t udp_payload_bytes,
+                        std::span<std::byte, kIpv4Bytes> out) noexcept {
   assert(udp_payload_bytes <= kMaxUdpPayloadBytes);
-  std::byte* ethernet = out.data();
-  store_mac(ethernet, info.flow.destination);
-  store_mac(ethernet + 6, info.flow.source);
-  store_be16(ethernet + kEtherTypeOffset, kEtherTypeIpv4);
-
-  std::byte* ip = ethernet + kEthernetBytes;
+  std::byte* const ip = out.data();
   ip[0] = kVersion4WithoutOptions;
   ip[1] = static_cast<std::byte>(info.tos);
   store_be16(ip + 2, static_cast<std::uint16_t>(kIpv4Bytes + kUdpBytes + udp_payload_bytes));
@@ -53,9 +48,18 @@ void encode_frame_headers(const FrameInfo& info, std::size_t udp_payload_bytes,
   store_be16(ip + 10, 0);  // the checksum counts itself as zero
   store_be32(ip + 12, info.flow.source);
   store_be32(ip + 16, info.flow.destination);
-  store_be16(ip + 10, internet_checksum({ip, kIpv4Bytes}));
+  store_be16(ip + 10, internet_checksum(out));
+}
 
-  std::byte* udp = ip + kIpv4Bytes;
+void encode_frame_headers(const FrameInfo& info, std::size_t udp_payload_bytes,
+                          std::span<std::byte, kFrameHeaderBytes> out) noexcept {
+  std::byte* ethernet = out.data();
+  store_mac(ethernet, info.flow.destination);
+  store_mac(ethernet + 6, info.flow.source);
+  store_be16(ethernet + kEtherTypeOffset, kEtherTypeIpv4);
+  encode_ipv4_header(info, udp_payload_bytes, out.subspan<kEthernetBytes, kIpv4Bytes>());
+
+  std::byte* udp = ethernet + kEthernetBytes + kIpv4Bytes;
   store_be16(udp, info.flow.source_port);
   store_be16(udp + 2, info.flow.destination_port);
   store_be16(udp + 4, static_cast<std::uint16_t>(kUdpBytes + udp_payload_bytes));

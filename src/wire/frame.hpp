@@ -31,8 +31,12 @@ struct FrameInfo {
   std::uint16_t ip_id = 0;
 };
 
-/// Writes Ethernet (locally administered addresses made from the IPv4 addresses), IPv4 (DF, right checksum) and UDP
-/// (checksum 0) headers for a UDP payload of `udp_payload_bytes`, at most kMaxUdpPayloadBytes.
+/// Writes the IPv4 header (DF, right checksum) of a UDP datagram of `udp_payload_bytes`, at most kMaxUdpPayloadBytes.
+void encode_ipv4_header(const FrameInfo& info, std::size_t udp_payload_bytes,
+                        std::span<std::byte, kIpv4Bytes> out) noexcept;
+
+/// Writes Ethernet (locally administered addresses made from the IPv4 addresses), IPv4 and UDP (checksum 0)
+/// headers for a UDP payload of `udp_payload_bytes`, at most kMaxUdpPayloadBytes.
 void encode_frame_headers(const FrameInfo& info, std::size_t udp_payload_bytes,
                           std::span<std::byte, kFrameHeaderBytes> out) noexcept;
 

@@ -1,6 +1,5 @@
 // Completion channels and asynchronous events.
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -8,17 +7,13 @@
 #include <atomic>
 #include <thread>
 
+#include "ibverbs/async_events.hpp"
 #include "ibverbs/verbs_fixture.hpp"
 
 namespace tensorwire::ibverbs::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-bool readable(int fd, std::chrono::milliseconds wait) {
-  pollfd descriptor{.fd = fd, .events = POLLIN, .revents = 0};
-  return ::poll(&descriptor, 1, static_cast<int>(wait.count())) == 1;
-}
 
 void set_nonblocking(int fd) { ASSERT_EQ(::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK), 0); }
 
@@ -83,6 +78,18 @@ TEST_F(ChannelTest, SolicitedOnly) {
   ping();
   EXPECT_FALSE(readable(channel->fd, 20ms));
   ping(true);
+  EXPECT_TRUE(readable(channel->fd, 5s));
+  expect_event();
+  ibv_ack_cq_events(cq.get(), 1);
+}
+
+TEST_F(ChannelTest, AnErrorNeedsNoSolicitation) {
+  ibv_recv_wr receive{};
+  ASSERT_EQ(post(receiver.get(), receive), 0);
+  ASSERT_EQ(ibv_req_notify_cq(cq.get(), 1), 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(receiver.get(), &attr, IBV_QP_STATE), 0);
   EXPECT_TRUE(readable(channel->fd, 5s));
   expect_event();
   ibv_ack_cq_events(cq.get(), 1);
@@ -203,23 +210,33 @@ class AsyncTest : public PairTest {
     ASSERT_TRUE(wait_completion(left.cq.get()));
   }
 
-  /// Reads and acknowledges events until one of `type`; others (communication established) may come before.
   void expect_event_of_right(ibv_event_type type) {
-    ibv_async_event event{};
-    for (;;) {
-      ASSERT_TRUE(readable(context()->async_fd, 5s)) << ibv_event_type_str(type);
-      ASSERT_EQ(ibv_get_async_event(context(), &event), 0);
-      if (event.event_type == type) break;
-      ibv_ack_async_event(&event);
-    }
-    EXPECT_EQ(event.element.qp, right.qp.get());
-    ibv_ack_async_event(&event);
+    auto event = next_event(context(), type);  // others (communication established) may come before
+    ASSERT_TRUE(event) << ibv_event_type_str(type);
+    EXPECT_EQ(event->element.qp, right.qp.get());
+    ibv_ack_async_event(&*event);
   }
 };
 
 TEST_F(AsyncTest, AccessErrorIsToldWithItsQueuePair) {
   break_right();
   expect_event_of_right(IBV_EVENT_QP_ACCESS_ERR);
+}
+
+TEST_F(AsyncTest, TheFirstPacketEstablishesCommunication) {
+  const Owned<ibv_qp> sender = make_qp(left.cq.get());
+  const Owned<ibv_qp> receiver = make_qp(right.cq.get());
+  connect(sender.get(), receiver.get());
+  const Address there = address_of(sender.get());
+  ibv_qp_attr rtr = rtr_attributes(there, there.gid_index);
+  ASSERT_EQ(to_init(receiver.get()), 0);
+  ASSERT_EQ(ibv_modify_qp(receiver.get(), &rtr, kRtrMask), 0);
+  ibv_send_wr write = request(IBV_WR_RDMA_WRITE, 1);
+  ASSERT_EQ(post(sender.get(), write), 0);
+  auto event = next_event(context(), IBV_EVENT_COMM_EST);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->element.qp, receiver.get());
+  ibv_ack_async_event(&*event);
 }
 
 TEST_F(AsyncTest, NonBlockingReadSaysAgain) {
@@ -282,6 +299,10 @@ TEST_F(AsyncTest, OverrunIsFatalForTheQueueAndTold) {
     if (event.event_type != IBV_EVENT_CQ_ERR) ibv_ack_async_event(&event);
   } while (event.event_type != IBV_EVENT_CQ_ERR);
   EXPECT_EQ(event.element.cq, narrow.get());
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(sender.get(), &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);  // with its completions lost it is of no use, either
   sender.reset();
   std::thread later([&] {
     std::this_thread::sleep_for(20ms);

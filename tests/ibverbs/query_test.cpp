@@ -11,7 +11,7 @@ namespace {
 
 using QueryTest = VerbsTest;
 
-TEST_F(QueryTest, DeviceAttributesAreThoseOfAnRcDevice) {
+TEST_F(QueryTest, DeviceAttributesAreThoseOfARoceDevice) {
   ibv_device_attr attr{};
   ASSERT_EQ(ibv_query_device(context(), &attr), 0);
   EXPECT_EQ(attr.phys_port_cnt, 1);
@@ -19,6 +19,10 @@ TEST_F(QueryTest, DeviceAttributesAreThoseOfAnRcDevice) {
   EXPECT_EQ(attr.node_guid, ibv_get_device_guid(context()->device));
   EXPECT_GT(attr.max_qp_wr, 100);
   EXPECT_GE(attr.max_sge, 4);
+  EXPECT_GT(attr.max_ah, 0);
+  EXPECT_GT(attr.max_srq, 0);
+  EXPECT_GT(attr.max_srq_wr, 100);
+  EXPECT_GE(attr.max_srq_sge, 4);
   EXPECT_GT(attr.max_mr_size, std::uint64_t{1} << 32);
   EXPECT_FALSE(std::string_view(attr.fw_ver).empty());
 }

@@ -18,8 +18,6 @@ class UnsupportedTest : public VerbsTest {
 };
 
 TEST_F(UnsupportedTest, PointersAreNullWithErrno) {
-  ibv_srq_init_attr srq{};
-  ibv_ah_attr ah{};
   ibv_td_init_attr td{};
   ibv_parent_domain_init_attr domain{};
   ibv_alloc_dm_attr dm{};
@@ -27,11 +25,7 @@ TEST_F(UnsupportedTest, PointersAreNullWithErrno) {
   ibv_xrcd_init_attr xrcd{};
   ibv_qp_open_attr open{};
   ibv_wq_init_attr wq{};
-  ibv_wc wc{};
   errno = 0;
-  expect_refused(ibv_create_srq(pd(), &srq), "srq");
-  expect_refused(ibv_create_ah(pd(), &ah), "ah");
-  expect_refused(ibv_create_ah_from_wc(pd(), &wc, nullptr, 1), "ah from wc");
   expect_refused(ibv_reg_dmabuf_mr(pd(), 0, 4096, 0, -1, kAllAccess), "dmabuf");
   expect_refused(ibv_alloc_mw(pd(), IBV_MW_TYPE_1), "mw");
   expect_refused(ibv_alloc_td(context(), &td), "td");
@@ -73,15 +67,6 @@ TEST_F(UnsupportedTest, ReRegistrationLeavesTheRegionValid) {
   std::vector<std::uint8_t> bytes(4096);
   const Owned<ibv_mr> mr = register_bytes(bytes);
   EXPECT_EQ(ibv_rereg_mr(mr.get(), IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
-}
-
-TEST_F(UnsupportedTest, PostingToASharedReceiveQueueNamesTheRequest) {
-  ibv_srq srq{};
-  srq.context = context();
-  ibv_recv_wr receive{};
-  ibv_recv_wr* bad = nullptr;
-  EXPECT_EQ(ibv_post_srq_recv(&srq, &receive, &bad), EOPNOTSUPP);
-  EXPECT_EQ(bad, &receive);
 }
 
 TEST_F(UnsupportedTest, VerbsOfNewerReleasesAreThere) {

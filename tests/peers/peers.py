@@ -125,9 +125,9 @@ def devinfo():
     expect(output, r"GID\[\s*1\]:\s+::ffff:127\.0\.0\.\d+, RoCE v2", "RoCE v2 GID at index 1")
 
 
-def pingpong(*options, iterations=200):
+def pingpong(*options, iterations=200, program="ibv_rc_pingpong"):
     def case():
-        for output in pair("ibv_rc_pingpong", "-g", 1, "-n", iterations, *options):
+        for output in pair(program, "-g", 1, "-n", iterations, *options):
             found = expect(output, rf"^{iterations} iters in ([\d.]+) seconds = ([\d.]+) usec/iter$", "result")
             if not 0 < float(found[2]) < 1e5:
                 raise Failure(f"{found[2]} us a round trip is not to be believed")
@@ -160,11 +160,20 @@ def send_latency(*options):
     return case
 
 
+def send_bandwidth(*options, size):
+    def case():
+        _, output = pair("ib_send_bw", "-x", 1, "-F", "-n", 500, "-s", size, *options)
+        row = expect(output, rf"^ {size}\s+\d+\s+([\d.]+)\s+([\d.]+)\s", "result row")
+        if float(row[2]) < 1:
+            raise Failure(f"{row[2]} MB/s is no bandwidth")
+
+    return case
+
+
 def refusals():
     """What the HCA has not ends the program with its own error line, at once."""
-    require("ibv_ud_pingpong")
-    expect(run("ibv_ud_pingpong", "-d", "soft0", "-g", 1, expected=1), r"Couldn't create QP", "refusal of a UD queue pair")
-    expect(run("ibv_srq_pingpong", "-d", "soft0", "-g", 1, expected=1), r"Couldn't create SRQ", "refusal of an SRQ")
+    require("ibv_uc_pingpong")
+    expect(run("ibv_uc_pingpong", "-d", "soft0", "-g", 1, expected=1), r"Couldn't create QP", "refusal of a UC queue pair")
 
 
 def soft_command():
@@ -203,6 +212,13 @@ CASES = {
     "write_bw_four_queue_pairs": write_bandwidth("-q", 4),
     "send_lat": send_latency(),
     "send_lat_events": send_latency("-e"),
+    "ud_pingpong": pingpong(program="ibv_ud_pingpong", iterations=1000),
+    "ud_pingpong_events": pingpong("-e", program="ibv_ud_pingpong"),
+    "ud_pingpong_mtu": pingpong("-s", 4096, program="ibv_ud_pingpong"),
+    "srq_pingpong": pingpong(program="ibv_srq_pingpong", iterations=1000),
+    "srq_pingpong_events": pingpong("-e", "-q", 4, "-s", 20000, program="ibv_srq_pingpong"),
+    "send_lat_ud": send_latency("-c", "UD"),
+    "send_bw_ud": send_bandwidth("-c", "UD", size=1024),
     "refusals": refusals,
     "soft_command": soft_command,
 }

@@ -32,6 +32,8 @@ Point drop_point(DropReason reason) {
       return Point::kDropStale;
     case DropReason::kBadLength:
       return Point::kDropBadLength;
+    case DropReason::kWrongQkey:  // of datagrams, which are not simulated here
+    case DropReason::kNoReceive:
     case DropReason::kNone:
       break;
   }

@@ -121,9 +121,9 @@ MUTANTS = [
     Mutant("ack_request_ignored", "an acknowledgement that was asked for waits for more packets",
            "responder_commit.cpp", "if (headers.ack_req || ++unacknowledged_", "if (++unacknowledged_"),
     Mutant("receives_not_flushed", "the receive queue is not flushed in ERR", "qp.cpp",
-           "  requester.flush();\n  responder.flush();", "  requester.flush();"),
+           "    requester.flush();\n  }\n  responder.flush();", "    requester.flush();\n  }"),
     Mutant("flush_order", "receives are flushed before sends", "qp.cpp",
-           "  requester.flush();\n  responder.flush();", "  responder.flush();\n  requester.flush();"),
+           "    requester.flush();\n  }\n  responder.flush();", "    responder.flush();\n    requester.flush();\n  }"),
 
     # --- engine
     Mutant("wrong_source_accepted", "packets of strangers are taken",
@@ -147,8 +147,8 @@ MUTANTS = [
     Mutant("completed_too_early", "a request completes when its last packet but one is acknowledged",
            "requester_rx.cpp", "if (wire::psn_diff(wqe_end, end) > 0) {", "if (wire::psn_diff(wqe_end, end) > 1) {"),
     Mutant("completion_lost", "a request whose acknowledgement comes after going back completes silently",
-           "requester_rx.cpp", "if (wanted) qp_.init().send_cq->push(completion, false);",
-           "if (wanted && !(retrying_ && status == WcStatus::kSuccess)) qp_.init().send_cq->push(completion, false);"),
+           "requester_rx.cpp", "if (wanted) qp_.complete(",
+           "if (wanted && !(retrying_ && status == WcStatus::kSuccess)) qp_.complete("),
     Mutant("signal_ignored", "unsignaled requests complete, too",
            "requester_rx.cpp", "const bool wanted = wqe.signaled ||", "const bool wanted = true || wqe.signaled ||"),
     Mutant("nak_answered_twice", "each sequence NAK makes the requester go back",

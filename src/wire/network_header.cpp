@@ -1,0 +1,60 @@
+#include "wire/network_header.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.hpp"
+#include "wire/frame.hpp"
+
+namespace tensorwire::wire {
+
+namespace {
+
+constexpr std::size_t kIpv4At = kNetworkHeaderBytes - kIpv4Bytes;
+constexpr std::byte kVersion4WithoutOptions{0x45};
+constexpr std::byte kNextHeaderUdp{17};
+constexpr std::uint32_t kVersion6 = 6U << 28;
+
+void encode_ipv6(const NetworkHeader& header, std::size_t udp_payload_bytes, std::byte* ip) noexcept {
+  store_be32(ip, kVersion6 | std::uint32_t{header.traffic_class} << 20);
+  store_be16(ip + 4, static_cast<std::uint16_t>(kUdpBytes + udp_payload_bytes));
+  ip[6] = kNextHeaderUdp;
+  ip[7] = static_cast<std::byte>(header.hop_limit);
+  std::memcpy(ip + 8, header.source.bytes.data(), header.source.bytes.size());
+  std::memcpy(ip + 24, header.destination.bytes.data(), header.destination.bytes.size());
+}
+
+}  // namespace
+
+void encode_network_header(const NetworkHeader& header, std::size_t udp_payload_bytes,
+                           std::span<std::byte, kNetworkHeaderBytes> out) noexcept {
+  if (!header.source.is_ipv4() || !header.destination.is_ipv4()) {
+    encode_ipv6(header, udp_payload_bytes, out.data());
+    return;
+  }
+  std::fill_n(out.begin(), kIpv4At, std::byte{0});
+  const FrameInfo info{.flow = {header.source.ipv4(), header.destination.ipv4(), 0, 0},
+                       .tos = header.traffic_class,
+                       .ttl = header.hop_limit};
+  encode_ipv4_header(info, udp_payload_bytes, out.last<kIpv4Bytes>());
+}
+
+std::optional<NetworkHeader> parse_network_header(std::span<const std::byte, kNetworkHeaderBytes> bytes) noexcept {
+  const std::byte* const ip = bytes.data() + kIpv4At;
+  if (ip[0] == kVersion4WithoutOptions && internet_checksum({ip, kIpv4Bytes}) == 0) {
+    return NetworkHeader{.source = Gid::from_ipv4(load_be32(ip + 12)),
+                         .destination = Gid::from_ipv4(load_be32(ip + 16)),
+                         .traffic_class = std::to_integer<std::uint8_t>(ip[1]),
+                         .hop_limit = std::to_integer<std::uint8_t>(ip[8])};
+  }
+  const std::uint32_t first = load_be32(bytes.data());
+  if (first >> 28 != kVersion6 >> 28) return std::nullopt;
+  NetworkHeader header;
+  header.traffic_class = static_cast<std::uint8_t>(first >> 20);
+  header.hop_limit = std::to_integer<std::uint8_t>(bytes[7]);
+  std::memcpy(header.source.bytes.data(), bytes.data() + 8, header.source.bytes.size());
+  std::memcpy(header.destination.bytes.data(), bytes.data() + 24, header.destination.bytes.size());
+  return header;
+}
+
+}  // namespace tensorwire::wire
