@@ -1,5 +1,5 @@
-/* All-reduces (sum of fp32) of one size by whatever MPI this is compiled with, timed as `tensorwire bench allreduce` times
- * its own: the same buffers each time, latency is the slowest rank's of each iteration, results are checked.
+/* All-reduces (sum of fp32) of one size by whatever MPI this is compiled with, timed as `tensorwire bench allreduce`
+ * times its own: the same buffers each time, latency is the slowest rank's of each iteration, results are checked.
  *
  *   mpirun -n RANKS mpi_allreduce BYTES ITERATIONS WARMUP        prints {"p50_us":..,"p99_us":..,"wrong":..} */
 #include <mpi.h>
