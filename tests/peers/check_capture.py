@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Has tshark dissect a capture of RoCEv2 traffic and checks what it found.
 
-usage: check_capture.py [--opcodes all-reduce|rc|any] CAPTURE
+usage: check_capture.py [--opcodes all-reduce|rc|rc-ud|any] CAPTURE
 
-Every packet must be RoCEv2 with an expected opcode; immediate data stands in exactly the packets whose opcode has it, and at
-least one does; nothing is malformed, and tshark's experts have neither a warning nor an error. "all-reduce" (default) expects
-RDMA WRITEs, ACKs, CNPs and the greetings of the user-space HCA (a manufacturer's opcode), "rc" every RC opcode. Prints a count per opcode; exits 1 on a finding, 2 when tshark cannot read
-the file, 77 (skipped) where there is no tshark.
+Every packet must be RoCEv2 with an expected opcode, padded to four bytes; immediate data stands in exactly the packets whose
+opcode has it, and at least one does; nothing is malformed, and tshark's experts have neither a warning nor an error.
+"all-reduce" (default) expects RDMA WRITEs, ACKs, CNPs and the greetings of the user-space HCA (a manufacturer's opcode), "rc"
+every RC opcode, "rc-ud" these, datagrams and greetings. Prints a count per opcode; exits 1 on a finding, 2 when tshark cannot
+read the file, 77 (skipped) where there is no tshark.
 """
 import argparse
 import collections
@@ -14,10 +15,11 @@ import shutil
 import subprocess
 import sys
 
-FIELDS = ("frame.number", "infiniband.bth.opcode", "infiniband.immdt", "_ws.malformed", "_ws.expert.severity",
+FIELDS = ("frame.number", "udp.length", "infiniband.bth.opcode", "infiniband.immdt", "_ws.malformed", "_ws.expert.severity",
           "_ws.expert.message")
 WRITES, ACK, CNP, HELLO = range(0x06, 0x0C), 0x11, 0x81, 0xC1
-EXPECTED = {"all-reduce": {*WRITES, ACK, CNP, HELLO}, "rc": {*range(0x00, 0x18), CNP} - {0x15}, "any": set(range(256))}
+RC, UD = {*range(0x00, 0x18), CNP} - {0x15}, {0x64, 0x65}
+EXPECTED = {"all-reduce": {*WRITES, ACK, CNP, HELLO}, "rc": RC, "rc-ud": {*RC, *UD, HELLO}, "any": set(range(256))}
 WITH_IMMEDIATE = {0x03, 0x05, 0x09, 0x0B, 0x65}
 EXPERT_WARNING = 0x00600000
 # Payload is tensors: the protocols that tshark guesses from its bytes are no finding.
@@ -58,6 +60,8 @@ def findings_of(packet, expected):
         found.append(f"opcode {opcode:#04x} is not expected here")
     if (opcode in WITH_IMMEDIATE) != bool(packet["infiniband.immdt"]):
         found.append(f"opcode {opcode:#04x} {'without' if opcode in WITH_IMMEDIATE else 'with'} immediate data")
+    if opcode != HELLO and any(length % 4 for length in numbers(packet["udp.length"])):
+        found.append("it is not padded to four bytes")
     if packet["_ws.malformed"]:
         found.append("it is malformed")
     if any(severity >= EXPERT_WARNING for severity in numbers(packet["_ws.expert.severity"])):

@@ -124,7 +124,10 @@ class Checkers(unittest.TestCase):
         def lost_headers(frames):
             frames[0][BTH] = 0xFF
 
-        for change in (another_opcode, no_immediate, lost_headers):
+        def no_padding(frames):
+            frames[5][38:40] = (int.from_bytes(frames[5][38:40], "big") - 1).to_bytes(2, "big")  # UDP length
+
+        for change in (another_opcode, no_immediate, lost_headers, no_padding):
             with self.subTest(change.__name__):
                 done = check("check_capture.py", self.edited(change))
                 if done.returncode == SKIPPED:
