@@ -36,12 +36,14 @@ class Case:
     environment: dict = dataclasses.field(default_factory=dict)
     captured: bool = False
     guest_drops: tuple = ()  # what the machine drops: of the packets "sent", of those "received"
-    at_least: tuple = ()  # "here.NAME" or "there.NAME": a counter that must have moved
+    at_least: tuple = ()  # "here.NAME" or "there.NAME": a counter that must have moved; or OF_INITIATOR
     zero: tuple = ()  # one that must not
+    initiators: tuple = ("here", "there")
 
 
 # Counters of who sends: it sent again. rxe's: its requester retried.
 RETRANSMISSIONS = ("here.retransmitted_packets", "there.completer_retry_err")
+OF_INITIATOR = "of the initiator"
 SPOTLESS = ("here.rx_icrc_encapsulated", "here.rx_malformed", "here.tx_errors")
 
 CASES = [
@@ -51,6 +53,9 @@ CASES = [
          at_least=RETRANSMISSIONS),
     Case("mixed, no GSO, 1 % loss", f"kinds={KINDS} mtu=4096 timeout=13", {"TENSORWIRE_FAULTS": "drop=1%,seed=7"},
          guest_drops=("sent",), at_least=RETRANSMISSIONS),
+    Case("datagrams", "scenario=datagrams mtu=4096", captured=True, zero=SPOTLESS),
+    Case("datagrams, 1 % loss", "scenario=datagrams mtu=4096", {"TENSORWIRE_FAULTS": "drop=1%,seed=5"}, guest_drops=("sent",),
+         at_least=(OF_INITIATOR,)),
     Case("ping-pong", "kinds=echo window=1 mtu=1024 count=200", zero=SPOTLESS),
     Case("receiver not ready", f"kinds={KINDS} mtu=1024 count=50 late=1"),
     *(Case(f"refused: {name}", f"scenario=refusal refusal={name} mtu=1024")
@@ -69,16 +74,18 @@ class Judge:
         """One line on a good case; raises Failure otherwise."""
         for direction in case.guest_drops:
             self.machine.drop(direction)
-        with capture(self.folder, case.captured) as path:
-            results = self.session(case, initiator)
-        dropped = {direction: self.machine.drop_no_more(direction) for direction in case.guest_drops}
+        try:
+            with capture(self.folder, case.captured or self.keep) as path:
+                results = self.session(case, initiator)
+        finally:
+            dropped = {direction: self.machine.drop_no_more(direction) for direction in case.guest_drops}
         self.check(case, initiator, results, dropped)
         line = (f"{results['here.operations']} operations, {max(results['here.bytes'], results['there.bytes']) / 1e6:.1f} MB, "
                 f"{results['here.milliseconds'] / 1000:.1f} s")
-        sent_again = {name.partition(".")[2]: results[name] for name in RETRANSMISSIONS if results.get(name)}
-        if dropped or sent_again:
-            line += f"; the machine dropped {dropped}, sent again: {sent_again}"
-        if case.captured:
+        if case.guest_drops:
+            sent_again = ", ".join(f"{name} {results[name]}" for name in case.at_least)
+            line += f"; the machine dropped {sum(dropped.values())} packets; sent again: {sent_again}"
+        if path:
             line += "; " + check_capture(path)
             if not self.keep:
                 path.unlink()
@@ -98,12 +105,14 @@ class Judge:
         results = {}
         for side, name, value in (line.split() for line in done.stdout.splitlines()):
             results[f"{side}.{name}"] = int(value)
+        asked_again = results["here.repeated"] + results["there.repeated"]  # datagrams: by the program
+        results[OF_INITIATOR] = asked_again or results[RETRANSMISSIONS[initiator == "there"]]
         return results
 
     def check(self, case, initiator, results, dropped):
         for name in case.at_least:
             if results[name] == 0:
-                raise Failure(f"{name} did not move: nothing was sent again")
+                raise Failure(f"nothing was sent again: {name} is 0")
         for name in case.zero:
             if results[name] != 0:
                 raise Failure(f"{name} is {results[name]}")
@@ -144,7 +153,7 @@ def capture(folder, wanted):
 def check_capture(path):
     """Every ICRC by our own check, everything else by tshark."""
     told = []
-    for command in ([PEERS / "check_icrc.py", path], [PEERS / "check_capture.py", "--opcodes", "any", path]):
+    for command in ([PEERS / "check_icrc.py", path], [PEERS / "check_capture.py", "--opcodes", "rc-ud", path]):
         done = subprocess.run([sys.executable, "-B", *command], text=True, capture_output=True, timeout=300)
         if done.returncode not in (0, SKIPPED):
             raise Failure(f"{command[0].name}: {done.stdout}{done.stderr}")
@@ -157,12 +166,13 @@ def judge(arguments, folder):
     bench = Judge(arguments, folder)
     failed = 0
     for case in CASES:
-        for initiator, shown in (("here", "soft HCA asks rxe"), ("there", "rxe asks soft HCA")):
-            if arguments.only and arguments.only not in case.name:
+        for initiator in case.initiators:
+            shown = {"here": "soft HCA asks rxe", "there": "rxe asks soft HCA"}[initiator]
+            if arguments.only and arguments.only not in f"{case.name}, {shown}":
                 continue
             try:
                 print(f"{case.name}, {shown}: {bench.run(case, initiator)}", flush=True)
-            except Failure as failure:
+            except (Failure, OSError) as failure:
                 failed += 1
                 print(f"FAILED: {case.name}, {shown}, seed {arguments.seed}: {failure}", flush=True)
     if failed:
@@ -172,7 +182,7 @@ def judge(arguments, folder):
 
 
 def enter_own_network(folder):
-    """Starts this program again in network and process namespaces of its own, which end with it. Returns its status."""
+    """Becomes this program in network and process namespaces of its own, which end with it."""
     unshare = [kernel.required("unshare", "util-linux"), "--net", "--pid", "--fork", "--kill-child"]
     if os.geteuid() != 0:
         unshare += ["--map-root-user"]
@@ -180,21 +190,24 @@ def enter_own_network(folder):
     if probe.returncode != 0:
         raise kernel.Unavailable(f"no network namespace can be made: {probe.stderr.strip()}")
     kernel.prepare_kernel(folder)  # out here, where it can be downloaded
-    return subprocess.run([*unshare, sys.executable, "-B", __file__, "--inside", *sys.argv[1:]]).returncode
+    sys.stdout.flush()
+    os.execv(unshare[0], [*unshare, sys.executable, "-B", __file__, "--inside", *sys.argv[1:]])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--only", help="the cases with this word in their name")
+    parser.add_argument("--only", help="the cases with these words in their line")
     parser.add_argument("--seed", type=int, default=1, help="of lengths, contents and kinds")
-    parser.add_argument("--keep-capture", action="store_true", help="leave the last capture in BUILD-FOLDER/rxe/tap.pcap")
+    parser.add_argument("--keep-capture", action="store_true", help="capture every case; leave the last one in BUILD-FOLDER/rxe/tap.pcap")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("program", type=pathlib.Path)
     parser.add_argument("build", type=pathlib.Path)
     arguments = parser.parse_args()
     try:
         folder = arguments.build / "rxe"
-        return judge(arguments, folder) if arguments.inside else enter_own_network(folder)
+        if not arguments.inside:
+            enter_own_network(folder)
+        return judge(arguments, folder)
     except kernel.Unavailable as reason:
         print(f"SKIPPED: {reason}")
         return SKIPPED

@@ -78,9 +78,11 @@ class Machine:
             if self.process.poll() is not None:
                 raise Failure(f"QEMU ended: exit {self.process.returncode}\n{self.console()}")
             with contextlib.suppress(OSError):
-                if "rxe0" in self.shell("ls /sys/class/infiniband"):
+                ready = self.shell("ls /sys/class/infiniband; netstat -ltn")
+                if "rxe0" not in ready:
+                    raise Failure(f"the machine has no rxe0:\n{self.console()}")
+                if f":{SERVER_PORT} " in ready:
                     return
-                raise Failure(f"the machine has no rxe0:\n{self.console()}")
             time.sleep(0.2)
         self.stop()
         raise Failure(f"the machine did not start within {BOOT_BOUND} s:\n{self.console()}")

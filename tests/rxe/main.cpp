@@ -89,6 +89,18 @@ Settings parse(std::span<char*> arguments) {
   return settings;
 }
 
+Outcome run_scenario(Station& station, Control& control, const Settings& settings, Role role) {
+  switch (settings.scenario) {
+    case Scenario::kReliable:
+      return run_reliable(station, control, settings, role);
+    case Scenario::kDatagrams:
+      return run_datagrams(station, control, settings, role);
+    case Scenario::kRefusal:
+      return run_refusal(station, control, settings, role);
+  }
+  throw std::runtime_error{"an unknown scenario"};
+}
+
 /// One side of one session: lines "NAME VALUE" of what it did and how the counters moved.
 std::string session(Control& control, const Settings& settings, bool client) {
   const Role role = client == settings.client_initiates ? Role::kInitiator : Role::kTarget;
@@ -96,24 +108,21 @@ std::string session(Control& control, const Settings& settings, bool client) {
   std::map<std::string, std::uint64_t> before;
   for (const auto& [name, value] : counters(station.context())) before[name] = value;
 
-  Outcome outcome;
-  switch (settings.scenario) {
-    case Scenario::kReliable:
-      outcome = run_reliable(station, control, settings, role);
-      break;
-    case Scenario::kDatagrams:
-      outcome = run_datagrams(station, control, settings, role);
-      break;
-    case Scenario::kRefusal:
-      outcome = run_refusal(station, control, settings, role);
-      break;
+  const auto moved = [&](const char* separator) {
+    std::string text;
+    for (const auto& [name, value] : counters(station.context())) {
+      if (value != before[name] || *separator == '\n')
+        text += name + " " + std::to_string(value - before[name]) + separator;
+    }
+    return text;
+  };
+  try {
+    const Outcome outcome = run_scenario(station, control, settings, role);
+    return "operations " + std::to_string(outcome.operations) + "\nbytes " + std::to_string(outcome.bytes) +
+           "\nrepeated " + std::to_string(outcome.repeated) + "\n" + moved("\n");
+  } catch (const std::exception& error) {
+    throw std::runtime_error{std::string{error.what()} + " [" + moved(", ") + "]"};
   }
-  std::string text = "operations " + std::to_string(outcome.operations) + "\nbytes " + std::to_string(outcome.bytes) +
-                     "\nrepeated " + std::to_string(outcome.repeated) + "\n";
-  for (const auto& [name, value] : counters(station.context())) {
-    text += name + " " + std::to_string(value - before[name]) + "\n";
-  }
-  return text;
 }
 
 void print(const char* side, std::string_view lines) {

@@ -208,8 +208,17 @@ class Target {
         on_arrival(wc);
       }
     }
-    check_words();
     return outcome_;
+  }
+
+  /// Once the initiator has done all: each atomic was executed exactly once when the words are the model's.
+  void check_words() {
+    AtomicModel model;
+    for (std::uint32_t index = 0; index < settings_.count; ++index) {
+      Operation op = operation(settings_, index);
+      if (op.kind == Kind::kFetchAdd || op.kind == Kind::kCompareSwap) model.apply(op);
+    }
+    expect_equal(memories_.words.bytes(), std::as_bytes(model.words()), "the words that atomics changed");
   }
 
  private:
@@ -287,16 +296,6 @@ class Target {
     station_.post_send(wr);
   }
 
-  /// Each atomic was executed exactly once when the words are the model's.
-  void check_words() {
-    AtomicModel model;
-    for (std::uint32_t index = 0; index < settings_.count; ++index) {
-      Operation op = operation(settings_, index);
-      if (op.kind == Kind::kFetchAdd || op.kind == Kind::kCompareSwap) model.apply(op);
-    }
-    expect_equal(memories_.words.bytes(), std::as_bytes(model.words()), "the words that atomics changed");
-  }
-
   Station& station_;
   Memories& memories_;
   const Settings& settings_;
@@ -337,7 +336,8 @@ Outcome run_reliable(Station& station, Control& control, const Settings& setting
     target.prepare_first();
   }
   const Outcome outcome = target.run();
-  control.barrier();  // until the initiator has all acknowledgements
+  control.barrier();  // until the initiator has all answers
+  target.check_words();
   return outcome;
 }
 

@@ -15,6 +15,9 @@ namespace {
 constexpr std::uint8_t kPort = 1;
 constexpr std::uint8_t kInfiniteRnrRetry = 7;
 constexpr std::uint8_t kRetries = 7;
+/// The soft HCA gives up after kRetries timeouts, as it should; the emulated machine may be off the CPU for longer than
+/// so many short ones. rxe never gives up when kRetries is 7.
+constexpr std::uint8_t kSoftTimeout = 15;
 constexpr std::uint8_t kRnrTimer = 12;  // 0.64 ms
 constexpr int kStallMs = 20'000;
 constexpr std::uint32_t kMaxReadDepth = 4;
@@ -167,7 +170,7 @@ void Station::connect(const Address& peer, std::uint32_t path_mtu, std::uint8_t 
                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
        "bring the queue pair to RTR");
   attr.qp_state = IBV_QPS_RTS;
-  attr.timeout = ack_timeout;
+  attr.timeout = on_soft_hca() ? std::max(ack_timeout, kSoftTimeout) : ack_timeout;
   attr.retry_cnt = kRetries;
   attr.rnr_retry = kInfiniteRnrRetry;
   attr.sq_psn = psn_;
