@@ -49,6 +49,11 @@ class Decode(EndToEnd):
         self.assertFalse(result.report["verified"], result.report)
         self.assertGreater(result.report["mismatches"], 0)
 
+    def test_a_bug_that_cannot_be_planted_is_refused(self):
+        result = decode("--ranks", 2, "--plant-wrong-slot", 5, "--algorithm", "one-shot", *QUICK)
+        self.assertNotEqual(result.code, 0, result)
+        self.assertIn("--algorithm two-shot", result.err)
+
     def test_packets_of_the_packet_path_are_counted(self):
         result = decode("--ranks", 2, *QUICK)
         # 8 all-reduces of 256 KiB, both ranks: at least 2 x 64 packets of 4 KiB each.

@@ -75,14 +75,23 @@ class WrongSlot {
     session.comm.fault_hook = [this, slot, depth](comm::WriteRequest& write) {
       const auto immediate = collective::Immediate::unpack(write.immediate);
       if (current_ != operation_ || immediate.message == 0 || immediate.message == collective::kCreditMessage) return;
+      planted_ = true;
       write.remote_offset += immediate.sequence % depth == 0 ? slot : 0 - slot;
     };
   }
   void at(std::int64_t operation) noexcept { current_ = operation; }
+  /// @throws Error when nothing was there to plant it in: a bug that was asked for and never happened proves nothing.
+  void confirm(const Session& session) const {
+    if (operation_ < 0 || session.group->rank() != 0 || planted_) return;
+    throw Error{fmt::format("plant a wrong slot in operation {} of each token", operation_),
+                "no such operation, or its plan (one-shot) has no write without a signature",
+                "Choose a smaller operation, or --algorithm two-shot"};
+  }
 
  private:
   std::int64_t operation_;
   std::int64_t current_ = -1;
+  bool planted_ = false;
 };
 
 class DecodeRun {
@@ -112,7 +121,9 @@ class DecodeRun {
         }
       }
     }
-    return report();
+    DecodeReport made = report();
+    wrong_slot_.confirm(session_);  // after the last exchange: the other ranks are not to blame
+    return made;
   }
 
  private:
