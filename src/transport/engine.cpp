@@ -183,8 +183,8 @@ void Engine::doorbell(QueuePair& queue_pair, Ps) noexcept {
   Qp& qp = static_cast<Qp&>(queue_pair);
   if (qp.state() == QpState::kErr) {
     qp.flush();
-  } else if (qp.datagrams) {
-    qp.datagrams->schedule();
+  } else if (qp.ud) {
+    qp.ud->schedule();
   } else {
     qp.requester.schedule();
   }
@@ -202,8 +202,8 @@ std::size_t Engine::next_tx(Ps now, std::uint64_t budget_bytes, std::span<TxDesc
 void Engine::tx_failed(const TxDesc& desc, Ps) noexcept {
   Qp* const qp = impl_->queue_pairs.find(desc.src_qpn);
   if (qp == nullptr) return;
-  if (qp->datagrams) {
-    qp->datagrams->source_lost(desc.headers.psn);
+  if (qp->ud) {
+    qp->ud->source_lost(desc.headers.psn);
   } else {
     qp->requester.source_lost(desc.headers.psn);
   }
@@ -219,9 +219,9 @@ RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_b
       qp != nullptr && (qp->state() == QpState::kRts || (qp->state() == QpState::kRtr && !traits.response));
   if (qp == nullptr) {
     verdict.drop = DropReason::kUnknownQp;
-  } else if (qp->datagrams) {
+  } else if (qp->ud) {
     verdict.drop = DropReason::kWrongPkey;
-    if (pkey_matches(headers.pkey)) qp->datagrams->classify(headers, payload_bytes, source, verdict);
+    if (pkey_matches(headers.pkey)) qp->ud->classify(headers, payload_bytes, source, verdict);
   } else if (!receives) {
     verdict.drop = DropReason::kWrongState;
   } else if (source.address != qp->attributes().av.remote) {
@@ -264,8 +264,8 @@ void Engine::commit(const RxVerdict& verdict, const wire::Headers& headers, std:
   if (plan == RxPlan::kAnswer) {
     ++impl_->counters.rx_packets;
     qp.requester.on_acknowledge(headers.syndrome, headers.psn, now);
-  } else if (qp.datagrams) {
-    qp.datagrams->commit(plan, headers, payload_bytes);
+  } else if (qp.ud) {
+    qp.ud->commit(plan, headers, payload_bytes);
   } else {
     qp.responder.commit(plan, headers, payload_bytes);
   }
@@ -275,8 +275,8 @@ void Engine::commit(const RxVerdict& verdict, const wire::Headers& headers, std:
 void Engine::reject(const RxVerdict& verdict, const wire::Headers& headers, Ps) noexcept {
   if (verdict.qp == nullptr) return;
   Qp& qp = static_cast<Qp&>(*verdict.qp);
-  if (qp.datagrams) {
-    qp.datagrams->reject(headers);
+  if (qp.ud) {
+    qp.ud->reject(headers);
   } else {
     qp.responder.reject(headers);
   }

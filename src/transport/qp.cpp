@@ -10,7 +10,7 @@ void Qp::apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path
 
   apply_attributes(attributes_, attr, mask);
   const QpState previous = state();
-  if (next == QpState::kRtr && !datagrams) {
+  if (next == QpState::kRtr && !ud) {
     path_ = path;
     AddressVector& av = attributes_.av;
     if (av.udp_source_port == 0) av.udp_source_port = entropy_port(av.flow_label, init_.qpn, attributes_.dest_qpn);
@@ -18,8 +18,8 @@ void Qp::apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path
     responder.start();
   }
   if (next == QpState::kRts && previous == QpState::kRtr) {
-    if (datagrams) {
-      datagrams->start();
+    if (ud) {
+      ud->start();
     } else {
       requester.start();
     }
@@ -39,12 +39,12 @@ void Qp::enter_error() noexcept {
 void Qp::enter_send_error() noexcept {
   attributes_.state = QpState::kSqe;
   state_.store(QpState::kSqe, std::memory_order_release);
-  datagrams->flush();
+  ud->flush();
 }
 
 void Qp::flush() noexcept {
-  if (datagrams) {
-    datagrams->flush();
+  if (ud) {
+    ud->flush();
   } else {
     requester.flush();
   }
@@ -55,7 +55,7 @@ void Qp::reset() noexcept {
   state_.store(QpState::kReset, std::memory_order_release);
   requester.stop();
   responder.stop();
-  if (datagrams) datagrams->stop();
+  if (ud) ud->stop();
   core.scheduler.remove(*this);
   send_queue_.clear();
   receive_queue_.clear();

@@ -6,11 +6,11 @@
 
 #include "transport/congestion.hpp"
 #include "transport/core.hpp"
-#include "transport/datagrams.hpp"
 #include "transport/qp_links.hpp"
 #include "transport/queue_pair.hpp"
 #include "transport/requester.hpp"
 #include "transport/responder.hpp"
+#include "transport/ud.hpp"
 
 namespace tensorwire::transport {
 
@@ -20,8 +20,8 @@ struct Qp final : QueuePair, QpLinks {
         core(engine_core),
         requester(engine_core, *this),
         responder(engine_core, *this),
-        datagrams(qp_init.type == QpType::kUd ? std::make_unique<Datagrams>(engine_core, *this) : nullptr) {
-    if (core.config.dcqcn.enabled && !datagrams) congestion = std::make_unique<Congestion>();
+        ud(qp_init.type == QpType::kUd ? std::make_unique<Ud>(engine_core, *this) : nullptr) {
+    if (core.config.dcqcn.enabled && !ud) congestion = std::make_unique<Congestion>();
   }
 
   [[nodiscard]] SendQueue& send_queue() noexcept { return send_queue_; }
@@ -33,13 +33,13 @@ struct Qp final : QueuePair, QpLinks {
 
   // ---- for the scheduler: whichever half sends
   /// A packet may leave now, as far as this queue pair is concerned.
-  [[nodiscard]] bool ready() const noexcept { return datagrams ? datagrams->ready() : requester.ready(); }
+  [[nodiscard]] bool ready() const noexcept { return ud ? ud->ready() : requester.ready(); }
   /// Payload bytes of the next packet; only when ready().
   [[nodiscard]] std::uint32_t next_payload() const noexcept {
-    return datagrams ? datagrams->next_payload() : requester.next_payload();
+    return ud ? ud->next_payload() : requester.next_payload();
   }
   /// Builds the next packet; only when ready(). False: a local error, after which it is not ready any more.
-  bool build(TxDesc& out, Ps now) noexcept { return datagrams ? datagrams->build(out) : requester.build(out, now); }
+  bool build(TxDesc& out, Ps now) noexcept { return ud ? ud->build(out) : requester.build(out, now); }
 
   /// Applies a transition that check_modify() found legal.
   void apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path);
@@ -66,7 +66,7 @@ struct Qp final : QueuePair, QpLinks {
   Core& core;
   Requester requester;
   Responder responder;
-  std::unique_ptr<Datagrams> datagrams;    ///< UD: in the place of requester and responder, whose tools it uses
+  std::unique_ptr<Ud> ud;                  ///< UD: in the place of requester and responder, whose tools it uses
   std::unique_ptr<Congestion> congestion;  ///< none unless DCQCN is on; datagrams have none
 
  private:

@@ -53,7 +53,7 @@ void Scheduler::given_out(Qp& qp) noexcept { given_.push_back(qp); }
 void Scheduler::complete_given() noexcept {
   while (QpLinks* links = given_.front()) {
     given_.remove(*links);
-    static_cast<Qp&>(*links).datagrams->complete_given();
+    static_cast<Qp&>(*links).ud->complete_given();
   }
 }
 
@@ -109,7 +109,7 @@ std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t budget_bytes,
     const std::uint32_t bytes = qp.next_payload();
     if (bytes > budget_bytes && count != 0) break;
     const std::uint64_t charge = std::max<std::uint64_t>(bytes, kMinPacketCharge);
-    if (!qp.datagrams && !path.fits(charge)) {  // nothing acknowledges a datagram, so no window counts it
+    if (!qp.ud && !path.fits(charge)) {  // nothing acknowledges a datagram, so no window counts it
       path.window_full = true;
       break;
     }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "datagram_world.hpp"
+#include "ud_world.hpp"
 
 namespace tensorwire::transport::test {
 namespace {
@@ -15,7 +15,7 @@ struct OverrunListener final : CompletionListener {
   void on_overrun(CompletionQueue&) noexcept override { ++told; }
 };
 
-class Overrun : public testing::Test, protected DatagramWorld {
+class Overrun : public testing::Test, protected UdWorld {
  protected:
   OverrunListener listener;
   CompletionQueue narrow{2, &listener};

@@ -5,8 +5,8 @@
 #include <array>
 #include <cerrno>
 
-#include "datagram_world.hpp"
 #include "lab.hpp"
+#include "ud_world.hpp"
 
 namespace tensorwire::transport::test {
 namespace {
@@ -18,7 +18,7 @@ struct SrqEvents final : EventListener {
   void on_srq_event(AsyncEvent event, SharedReceiveQueue&) noexcept override { of_queue.push_back(event); }
 };
 
-class SharedReceive : public testing::Test, protected DatagramWorld {
+class SharedReceive : public testing::Test, protected UdWorld {
  protected:
   SharedReceiveQueue& srq = shared(1);
   std::pair<End, End> first = connect(0, 1, &srq);

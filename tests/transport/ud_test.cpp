@@ -4,13 +4,13 @@
 #include <array>
 #include <cerrno>
 
-#include "datagram_world.hpp"
 #include "transport/attributes.hpp"
+#include "ud_world.hpp"
 
 namespace tensorwire::transport::test {
 namespace {
 
-class Datagrams : public testing::Test, protected DatagramWorld {
+class UdTest : public testing::Test, protected UdWorld {
  protected:
   End a = datagrams(0);
   End b = datagrams(1);
@@ -31,7 +31,7 @@ class Datagrams : public testing::Test, protected DatagramWorld {
   const EngineCounters& counters_of(const End& end) { return end.host->engine.counters(); }
 };
 
-TEST_F(Datagrams, EveryLengthUpToTheMtuWithItsHeader) {
+TEST_F(UdTest, EveryLengthUpToTheMtuWithItsHeader) {
   for (const std::size_t length : {0U, 1U, 2U, 3U, 4U, 255U, 256U, 1023U, 4095U, 4096U}) {
     std::fill(target.bytes.begin(), target.bytes.end(), std::byte{0xee});
     ASSERT_EQ(receive(length), 0);
@@ -60,7 +60,7 @@ TEST_F(Datagrams, EveryLengthUpToTheMtuWithItsHeader) {
   }
 }
 
-TEST_F(Datagrams, HeaderAndPayloadScatterOverAnyList) {
+TEST_F(UdTest, HeaderAndPayloadScatterOverAnyList) {
   ASSERT_EQ(b.receive(1, {target.sge(0, 10), target.sge(100, 0), target.sge(200, 50), target.sge(300, 500)}), 0);
   ASSERT_EQ(send(2, 300), 0);
   world.settle();
@@ -69,7 +69,7 @@ TEST_F(Datagrams, HeaderAndPayloadScatterOverAnyList) {
   EXPECT_TRUE(std::equal(source.bytes.begin() + 20, source.bytes.begin() + 300, target.bytes.begin() + 300));
 }
 
-TEST_F(Datagrams, ImmediateInlineUnsignalledAndSolicited) {
+TEST_F(UdTest, ImmediateInlineUnsignalledAndSolicited) {
   ASSERT_EQ(receive(1), 0);
   std::array<std::byte, 64> bytes;
   std::copy_n(source.bytes.begin(), bytes.size(), bytes.begin());
@@ -91,7 +91,7 @@ TEST_F(Datagrams, ImmediateInlineUnsignalledAndSolicited) {
   expect_bytes(64);
 }
 
-TEST_F(Datagrams, OneQueuePairTalksToManyAndHearsMany) {
+TEST_F(UdTest, OneQueuePairTalksToManyAndHearsMany) {
   const End c = datagrams(2);
   Buffer at_c = c.host->buffer(4096);
   const DatagramAddress to_c = address_of(a, c), c_to_b = address_of(c, b);
@@ -111,7 +111,7 @@ TEST_F(Datagrams, OneQueuePairTalksToManyAndHearsMany) {
   EXPECT_EQ(c.poll().size(), 2U);
 }
 
-TEST_F(Datagrams, QueueKeyGuardsTheReceiver) {
+TEST_F(UdTest, QueueKeyGuardsTheReceiver) {
   ASSERT_EQ(receive(1), 0);
   ASSERT_EQ(send(1, 10, kQkey + 1), 0);
   world.settle();
@@ -119,13 +119,13 @@ TEST_F(Datagrams, QueueKeyGuardsTheReceiver) {
   EXPECT_EQ(counters_of(b).qkey_viol_cntr, 1U);
   EXPECT_EQ(counters_of(b).rx_dropped, 1U);
   ASSERT_EQ(a.poll().size(), 1U);  // the sender knows nothing of it
-  ASSERT_EQ(DatagramWorld::modify(b, QpState::kRts, kAttrState | kAttrQkey, kQkey + 1), 0);
+  ASSERT_EQ(UdWorld::modify(b, QpState::kRts, kAttrState | kAttrQkey, kQkey + 1), 0);
   ASSERT_EQ(send(2, 10, kQkey + 1), 0);
   world.settle();
   EXPECT_EQ(b.poll().size(), 1U);
 }
 
-TEST_F(Datagrams, APrivilegedKeyInARequestMeansTheQueuePairsOwn) {
+TEST_F(UdTest, APrivilegedKeyInARequestMeansTheQueuePairsOwn) {
   ASSERT_EQ(receive(1), 0);
   ASSERT_EQ(receive(2), 0);
   ASSERT_EQ(send(1, 10, 0x80000000U), 0);  // a's own is kQkey
@@ -134,7 +134,7 @@ TEST_F(Datagrams, APrivilegedKeyInARequestMeansTheQueuePairsOwn) {
   EXPECT_EQ(b.poll().size(), 2U);
 }
 
-TEST_F(Datagrams, NothingPostedOrTooSmallIsADropThatIsCounted) {
+TEST_F(UdTest, NothingPostedOrTooSmallIsADropThatIsCounted) {
   ASSERT_EQ(send(1, 10), 0);
   world.settle();
   EXPECT_EQ(counters_of(b).out_of_buffer, 1U);
@@ -150,7 +150,7 @@ TEST_F(Datagrams, NothingPostedOrTooSmallIsADropThatIsCounted) {
   EXPECT_EQ(b.qp->state(), QpState::kRts);
 }
 
-TEST_F(Datagrams, PostingRefusesWhatIsNoDatagram) {
+TEST_F(UdTest, PostingRefusesWhatIsNoDatagram) {
   const std::array sges = {source.sge(0, 1025)};
   const DatagramAddress narrow = address_of(a, b, 1024);
   EXPECT_EQ(a.send(datagram(1, narrow, b, sges)), EINVAL);
@@ -168,7 +168,7 @@ TEST_F(Datagrams, PostingRefusesWhatIsNoDatagram) {
   EXPECT_FALSE(a.host->engine.has_tx());
 }
 
-TEST_F(Datagrams, ASendCompletesWhenItsPacketIsTheLinks) {
+TEST_F(UdTest, ASendCompletesWhenItsPacketIsTheLinks) {
   ASSERT_EQ(send(1, 10), 0);
   std::array<TxDesc, 4> batch;
   ASSERT_EQ(a.host->engine.next_tx(0, 1 << 20, batch), 1U);
@@ -180,14 +180,14 @@ TEST_F(Datagrams, ASendCompletesWhenItsPacketIsTheLinks) {
   EXPECT_EQ(a.host->engine.next_deadline(), kNever);
 }
 
-TEST_F(Datagrams, PsnsCountOn) {
+TEST_F(UdTest, PsnsCountOn) {
   for (int i = 0; i < 4; ++i) ASSERT_EQ(send(1, 10), 0);
   std::array<TxDesc, 8> batch;
   ASSERT_EQ(a.host->engine.next_tx(0, 1 << 20, batch), 4U);
   for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(batch[i].headers.psn, (0xfffffe + i) & 0xffffff);
 }
 
-TEST_F(Datagrams, ALocalErrorOfASendStopsTheSendQueueOnly) {
+TEST_F(UdTest, ALocalErrorOfASendStopsTheSendQueueOnly) {
   ASSERT_EQ(receive(1), 0);
   ASSERT_EQ(receive(2), 0);
   Sge bad = source.sge(0, 10);
@@ -219,8 +219,8 @@ TEST_F(Datagrams, ALocalErrorOfASendStopsTheSendQueueOnly) {
   world.settle();
   ASSERT_EQ(a.poll().size(), 1U);
 
-  ASSERT_EQ(DatagramWorld::modify(a, QpState::kRts, kAttrState | kAttrCurState), EINVAL);  // cur_state says RESET
-  ASSERT_EQ(DatagramWorld::modify(a, QpState::kRts, kAttrState), 0);
+  ASSERT_EQ(UdWorld::modify(a, QpState::kRts, kAttrState | kAttrCurState), EINVAL);  // cur_state says RESET
+  ASSERT_EQ(UdWorld::modify(a, QpState::kRts, kAttrState), 0);
   ASSERT_EQ(send(5, 10), 0);
   world.settle();
   done = a.poll();
@@ -228,7 +228,7 @@ TEST_F(Datagrams, ALocalErrorOfASendStopsTheSendQueueOnly) {
   EXPECT_EQ(done[0].status, WcStatus::kSuccess);
 }
 
-TEST_F(Datagrams, MemoryThatIsGoneWhenTheLinkReadsItIsALocalError) {
+TEST_F(UdTest, MemoryThatIsGoneWhenTheLinkReadsItIsALocalError) {
   for (int i = 0; i < 3; ++i) ASSERT_EQ(send(static_cast<std::uint64_t>(i), 10), 0);
   std::array<TxDesc, 4> batch;
   ASSERT_EQ(a.host->engine.next_tx(0, 1 << 20, batch), 3U);
@@ -243,7 +243,7 @@ TEST_F(Datagrams, MemoryThatIsGoneWhenTheLinkReadsItIsALocalError) {
   EXPECT_EQ(a.qp->state(), QpState::kSqe);
 }
 
-TEST_F(Datagrams, AReceiveBufferThatMayNotBeWrittenIsOurError) {
+TEST_F(UdTest, AReceiveBufferThatMayNotBeWrittenIsOurError) {
   Buffer readonly = b.host->buffer(1024, 0);
   ASSERT_EQ(b.receive(1, {readonly.sge(0, 1024)}), 0);
   ASSERT_EQ(receive(2), 0);
@@ -256,13 +256,13 @@ TEST_F(Datagrams, AReceiveBufferThatMayNotBeWrittenIsOurError) {
   EXPECT_EQ(b.qp->state(), QpState::kErr);
 }
 
-TEST_F(Datagrams, ErrorStateFlushesSendsFirst) {
+TEST_F(UdTest, ErrorStateFlushesSendsFirst) {
   ASSERT_EQ(receive(1), 0);
   world.loop.pause(1, true);
   const std::array sges = {target.sge(0, 10)};
   const DatagramAddress to_a = address_of(b, a);
   ASSERT_EQ(b.send(datagram(2, to_a, a, sges)), 0);
-  ASSERT_EQ(DatagramWorld::modify(b, QpState::kErr, kAttrState), 0);
+  ASSERT_EQ(UdWorld::modify(b, QpState::kErr, kAttrState), 0);
   const auto done = b.poll();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].wr_id, 2U);
@@ -271,12 +271,12 @@ TEST_F(Datagrams, ErrorStateFlushesSendsFirst) {
   EXPECT_FALSE(b.host->engine.has_tx());
 }
 
-TEST_F(Datagrams, WhatIsWithTheLinkHasBeenSentEvenIfAnErrorFollows) {
+TEST_F(UdTest, WhatIsWithTheLinkHasBeenSentEvenIfAnErrorFollows) {
   ASSERT_EQ(send(1, 10), 0);
   ASSERT_EQ(send(2, 10), 0);
   std::array<TxDesc, 1> one;
   ASSERT_EQ(a.host->engine.next_tx(0, 1 << 20, one), 1U);
-  ASSERT_EQ(DatagramWorld::modify(a, QpState::kErr, kAttrState), 0);
+  ASSERT_EQ(UdWorld::modify(a, QpState::kErr, kAttrState), 0);
   const auto done = a.poll();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].status, WcStatus::kSuccess);
@@ -284,17 +284,17 @@ TEST_F(Datagrams, WhatIsWithTheLinkHasBeenSentEvenIfAnErrorFollows) {
   EXPECT_EQ(a.qp->state(), QpState::kErr);
 }
 
-TEST_F(Datagrams, ResetForgetsAndTheQueuePairLivesAgain) {
+TEST_F(UdTest, ResetForgetsAndTheQueuePairLivesAgain) {
   world.loop.pause(0, true);
   for (int i = 0; i < 64; ++i) ASSERT_EQ(send(1, 10), 0);
   EXPECT_EQ(send(1, 10), ENOMEM);
-  ASSERT_EQ(DatagramWorld::modify(a, QpState::kReset, kAttrState), 0);
+  ASSERT_EQ(UdWorld::modify(a, QpState::kReset, kAttrState), 0);
   EXPECT_FALSE(a.host->engine.has_tx());
   EXPECT_TRUE(a.poll().empty());
   world.loop.pause(0, false);
-  ASSERT_EQ(DatagramWorld::modify(a, QpState::kInit, kUdInitMask), 0);
-  ASSERT_EQ(DatagramWorld::modify(a, QpState::kRtr, kAttrState), 0);
-  ASSERT_EQ(DatagramWorld::modify(a, QpState::kRts, kAttrState | kAttrSqPsn), 0);
+  ASSERT_EQ(UdWorld::modify(a, QpState::kInit, kUdInitMask), 0);
+  ASSERT_EQ(UdWorld::modify(a, QpState::kRtr, kAttrState), 0);
+  ASSERT_EQ(UdWorld::modify(a, QpState::kRts, kAttrState | kAttrSqPsn), 0);
   ASSERT_EQ(receive(1), 0);
   ASSERT_EQ(send(7, 10), 0);
   world.settle();
@@ -302,7 +302,7 @@ TEST_F(Datagrams, ResetForgetsAndTheQueuePairLivesAgain) {
   ASSERT_EQ(b.poll().size(), 1U);
 }
 
-TEST_F(Datagrams, DestroyWhileAPacketIsWithTheLink) {
+TEST_F(UdTest, DestroyWhileAPacketIsWithTheLink) {
   ASSERT_EQ(send(1, 10), 0);
   std::array<TxDesc, 1> one;
   ASSERT_EQ(a.host->engine.next_tx(0, 1 << 20, one), 1U);
@@ -310,7 +310,7 @@ TEST_F(Datagrams, DestroyWhileAPacketIsWithTheLink) {
   EXPECT_FALSE(a.host->engine.has_tx());
 }
 
-TEST_F(Datagrams, StrangersAreDropped) {
+TEST_F(UdTest, StrangersAreDropped) {
   ASSERT_EQ(receive(1), 0);
   wire::Headers h;
   h.opcode = wire::Opcode::kUdSendOnly;
@@ -344,7 +344,7 @@ TEST_F(Datagrams, StrangersAreDropped) {
 }
 
 // Loss, duplication and corruption: what arrives is right, and every send completes.
-TEST_F(Datagrams, AnUnreliableWireLosesDatagramsAndNothingElse) {
+TEST_F(UdTest, AnUnreliableWireLosesDatagramsAndNothingElse) {
   VirtualWire bad;
   bad.lose = bad.duplicate = bad.corrupt = bad.reorder = 100'000;
   bad.seed = 5;
@@ -386,7 +386,7 @@ constexpr std::array kSteps = {
     Step{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrQkey},
 };
 
-TEST(DatagramModifyRules, EveryMaskBitOfEveryStep) {
+TEST(UdModifyRules, EveryMaskBitOfEveryStep) {
   for (const Step& step : kSteps) {
     for (std::uint32_t bit = 1; bit <= 20; ++bit) {
       const std::uint32_t flag = 1U << bit;
@@ -404,7 +404,7 @@ TEST(DatagramModifyRules, EveryMaskBitOfEveryStep) {
   }
 }
 
-TEST(DatagramModifyRules, OnlyTheStepsOfTheTable) {
+TEST(UdModifyRules, OnlyTheStepsOfTheTable) {
   constexpr std::array kStates = {QpState::kReset, QpState::kInit, QpState::kRtr,
                                   QpState::kRts,   QpState::kSqe,  QpState::kErr};
   for (const QpState from : kStates) {

@@ -1,4 +1,4 @@
-#include "transport/datagrams.hpp"
+#include "transport/ud.hpp"
 
 #include "transport/qp.hpp"
 
@@ -10,17 +10,17 @@ constexpr std::uint32_t kPrefixBytes = wire::kNetworkHeaderBytes;
 
 }  // namespace
 
-void Datagrams::start() noexcept {
+void Ud::start() noexcept {
   next_psn_ = qp_.attributes().sq_psn;
   next_index_ = qp_.send_queue().head();
 }
 
-void Datagrams::stop() noexcept {
+void Ud::stop() noexcept {
   next_index_ = qp_.send_queue().head();
   failure_ = WcStatus::kSuccess;
 }
 
-void Datagrams::flush() noexcept {
+void Ud::flush() noexcept {
   complete_given();
   qp_.requester.flush();
   stop();
@@ -28,7 +28,7 @@ void Datagrams::flush() noexcept {
 
 // ---- egress
 
-void Datagrams::schedule() noexcept {
+void Ud::schedule() noexcept {
   if (qp_.state() == QpState::kSqe) return flush();
   if (ready()) {
     core_.scheduler.data_ready(qp_);
@@ -37,13 +37,13 @@ void Datagrams::schedule() noexcept {
   }
 }
 
-bool Datagrams::ready() const noexcept {
+bool Ud::ready() const noexcept {
   return qp_.state() == QpState::kRts && failure_ == WcStatus::kSuccess && next_index_ != qp_.send_queue().posted();
 }
 
-std::uint32_t Datagrams::next_payload() const noexcept { return qp_.send_queue().at(next_index_).length; }
+std::uint32_t Ud::next_payload() const noexcept { return qp_.send_queue().at(next_index_).length; }
 
-bool Datagrams::build(TxDesc& out) noexcept {
+bool Ud::build(TxDesc& out) noexcept {
   const SendWqe& wqe = qp_.send_queue().at(next_index_);
   const WcStatus gathered = qp_.requester.gather(next_index_, 0, wqe.length, out);
   if (gathered != WcStatus::kSuccess) {
@@ -77,7 +77,7 @@ bool Datagrams::build(TxDesc& out) noexcept {
   return true;
 }
 
-void Datagrams::complete_given() noexcept {
+void Ud::complete_given() noexcept {
   while (qp_.send_queue().head() != next_index_) {
     if (failure_ != WcStatus::kSuccess && qp_.send_queue().head() == failed_index_) break;
     qp_.requester.complete_head(WcStatus::kSuccess);
@@ -86,7 +86,7 @@ void Datagrams::complete_given() noexcept {
 }
 
 /// At once when the failed entry is the oldest, else when those before it, which are with the link, have completed.
-void Datagrams::fail_send(WcStatus status) noexcept {
+void Ud::fail_send(WcStatus status) noexcept {
   failure_ = status;
   core_.scheduler.data_done(qp_);
   if (failed_index_ != qp_.send_queue().head()) return;
@@ -96,7 +96,7 @@ void Datagrams::fail_send(WcStatus status) noexcept {
   if (qp_.state() == QpState::kRts) qp_.enter_send_error();
 }
 
-void Datagrams::source_lost(std::uint32_t psn) noexcept {
+void Ud::source_lost(std::uint32_t psn) noexcept {
   const std::int32_t back = wire::psn_diff(next_psn_, psn);
   const std::uint32_t with_link = next_index_ - qp_.send_queue().head();
   if (failure_ != WcStatus::kSuccess || back <= 0 || static_cast<std::uint32_t>(back) > with_link) return;
@@ -108,13 +108,13 @@ void Datagrams::source_lost(std::uint32_t psn) noexcept {
 
 // ---- ingress
 
-bool Datagrams::receives() const noexcept {
+bool Ud::receives() const noexcept {
   const QpState state = qp_.state();
   return state == QpState::kRtr || state == QpState::kRts || state == QpState::kSqe;
 }
 
-DropReason Datagrams::why_not(const wire::Headers& headers, std::uint32_t payload_bytes,
-                              const PacketSource& source) const noexcept {
+DropReason Ud::why_not(const wire::Headers& headers, std::uint32_t payload_bytes,
+                       const PacketSource& source) const noexcept {
   if (!receives()) return DropReason::kWrongState;
   // Datagrams travel as packets only; a link of whole messages has no business with them.
   const bool packets = source.mtu <= mtu_bytes(MtuCode::k4096);
@@ -135,8 +135,8 @@ DropReason Datagrams::why_not(const wire::Headers& headers, std::uint32_t payloa
   return DropReason::kNone;
 }
 
-void Datagrams::classify(const wire::Headers& headers, std::uint32_t payload_bytes, const PacketSource& source,
-                         RxVerdict& verdict) const noexcept {
+void Ud::classify(const wire::Headers& headers, std::uint32_t payload_bytes, const PacketSource& source,
+                  RxVerdict& verdict) const noexcept {
   verdict.drop = why_not(headers, payload_bytes, source);
   if (verdict.drop != DropReason::kNone) return;
   const RxPlan plan = qp_.responder.scatter(0, kPrefixBytes + payload_bytes, verdict);
@@ -157,7 +157,7 @@ void Datagrams::classify(const wire::Headers& headers, std::uint32_t payload_byt
                               datagram, verdict.prefix);
 }
 
-void Datagrams::commit(RxPlan plan, const wire::Headers& headers, std::uint32_t payload_bytes) noexcept {
+void Ud::commit(RxPlan plan, const wire::Headers& headers, std::uint32_t payload_bytes) noexcept {
   if (!receives() || qp_.receive_queue().empty()) return;  // another packet, or an error, was faster
   if (plan != RxPlan::kExecute) return fail_receive(headers);
   ++core_.counters.rx_packets;
@@ -165,16 +165,16 @@ void Datagrams::commit(RxPlan plan, const wire::Headers& headers, std::uint32_t 
   complete_receive(headers, WcStatus::kSuccess, payload_bytes);
 }
 
-void Datagrams::reject(const wire::Headers& headers) noexcept {
+void Ud::reject(const wire::Headers& headers) noexcept {
   if (receives() && !qp_.receive_queue().empty()) fail_receive(headers);
 }
 
-void Datagrams::fail_receive(const wire::Headers& headers) noexcept {
+void Ud::fail_receive(const wire::Headers& headers) noexcept {
   complete_receive(headers, WcStatus::kLocalProtectionError, 0);
   qp_.enter_error();
 }
 
-void Datagrams::complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t payload_bytes) noexcept {
+void Ud::complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t payload_bytes) noexcept {
   Completion completion;
   completion.wr_id = qp_.receive_queue().front().wr_id;
   completion.status = status;

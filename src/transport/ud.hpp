@@ -19,9 +19,9 @@ namespace tensorwire::transport {
 struct Core;
 struct Qp;
 
-class Datagrams {
+class Ud {
  public:
-  Datagrams(Core& core, Qp& qp) : core_(core), qp_(qp) {}
+  Ud(Core& core, Qp& qp) : core_(core), qp_(qp) {}
 
   /// RTR -> RTS.
   void start() noexcept;

@@ -10,7 +10,7 @@ inline constexpr std::size_t kGrh = wire::kNetworkHeaderBytes;
 
 inline constexpr std::uint32_t kUdInitMask = kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey;
 
-class DatagramWorld {
+class UdWorld {
  public:
   /// A queue pair of `type` on `host`, in RESET.
   End create(std::size_t host, QpType type, SharedReceiveQueue* srq = nullptr, QpCaps caps = {64, 64, 4, 4, 256}) {
