@@ -14,8 +14,7 @@
 namespace tensorwire::wire {
 namespace {
 
-constexpr Ipv4Flow kFlow{
-    .source = 0x7f000001, .destination = 0x7f000002, .source_port = 0xc000, .destination_port = kRoceUdpPort};
+constexpr Flow kFlow = ipv4_flow(0x7f000001, 0x7f000002, 0xc000, kRoceUdpPort);
 
 std::vector<std::byte> random_bytes(std::size_t size) {
   Random random(1);

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <ifaddrs.h>
+#include <linux/if_addr.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netpacket/packet.h>
@@ -11,13 +12,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <map>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "softhca/socket_address.hpp"
 #include "softhca/unique_fd.hpp"
+#include "wire/headers.hpp"
 
 namespace tensorwire::softhca {
 
@@ -97,6 +101,9 @@ std::vector<DeviceInfo> list_devices() {
     device.interface = entry->ifa_name;
     device.interface_index = static_cast<int>(if_nametoindex(entry->ifa_name));
     device.ipv4 = address;
+    device.has_ipv6 = !is_loopback(address) && std::ranges::none_of(devices, [&](const DeviceInfo& earlier) {
+      return earlier.interface_index == device.interface_index;
+    });
     const auto mac = macs.find(device.interface);
     device.guid = guid_of(device.interface, mac == macs.end() ? std::array<std::uint8_t, 6>{} : mac->second);
     devices.push_back(std::move(device));
@@ -114,6 +121,20 @@ transport::MtuCode active_mtu_for(std::uint32_t interface_mtu) noexcept {
     if (transport::mtu_bytes(code) + kHeaderReserve <= interface_mtu) return code;
   }
   return MtuCode::k256;
+}
+
+/// A connected socket knows; connecting sends nothing.
+std::uint32_t route_mtu(const wire::Gid& source, const wire::Gid& destination, int interface_index) noexcept {
+  const UniqueFd fd{::socket(family_of(destination), SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  const SocketAddress from{source, 0, interface_index};
+  const SocketAddress to{destination, wire::kRoceUdpPort, interface_index};
+  int mtu = 0;
+  socklen_t size = sizeof mtu;
+  const bool ipv4 = destination.is_ipv4();
+  const bool known =
+      fd && ::bind(fd.get(), from.data(), from.size()) == 0 && ::connect(fd.get(), to.data(), to.size()) == 0 &&
+      ::getsockopt(fd.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_MTU : IPV6_MTU, &mtu, &size) == 0;
+  return known && mtu > 0 ? static_cast<std::uint32_t>(mtu) : 0;
 }
 
 PortInfo read_port(const std::string& interface) {
@@ -143,13 +164,40 @@ std::vector<InterfaceAddress> interface_addresses(int interface_index) {
   return addresses;
 }
 
-bool is_local_address(std::uint32_t ipv4) {
-  if (is_loopback(ipv4)) return true;
-  const IfaddrsPtr list = read_interfaces();
-  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
-    if (is_up_ipv4(*entry) && ipv4_of(*entry) == ipv4) return true;
+// Line by line: 32 hexadecimal digits, interface index, prefix length, scope, flags (all hexadecimal), name.
+std::vector<wire::Gid> bindable_ipv6_addresses(int interface_index) {
+  std::vector<wire::Gid> addresses;
+  std::ifstream table{"/proc/self/net/if_inet6"};
+  std::string digits;
+  std::string name;
+  unsigned index = 0, prefix = 0, scope = 0, flags = 0;
+  while (table >> digits >> std::hex >> index >> prefix >> scope >> flags >> name) {
+    const bool unsure = (flags & IFA_F_TENTATIVE) != 0 && (flags & IFA_F_OPTIMISTIC) == 0;
+    if (static_cast<int>(index) != interface_index || digits.size() != 32 || unsure || (flags & IFA_F_DADFAILED) != 0) {
+      continue;
+    }
+    wire::Gid gid;
+    for (std::size_t i = 0; i < gid.bytes.size(); ++i) {
+      std::from_chars(&digits[2 * i], &digits[2 * i] + 2, gid.bytes[i], 16);
+    }
+    addresses.push_back(gid);
   }
-  return false;
+  std::ranges::sort(addresses);
+  return addresses;
+}
+
+std::optional<std::uint32_t> local_hca_address(const wire::Gid& gid, int interface_index) {
+  if (gid.is_ipv4() && is_loopback(gid.ipv4())) return gid.ipv4();
+  for (const DeviceInfo& device : list_devices()) {
+    if (gid.is_ipv4()) {
+      if (device.ipv4 == gid.ipv4()) return device.ipv4;
+      continue;
+    }
+    if (!device.has_ipv6 || (gid.is_link_local() && device.interface_index != interface_index)) continue;
+    const auto addresses = bindable_ipv6_addresses(device.interface_index);
+    if (std::ranges::binary_search(addresses, gid)) return device.ipv4;
+  }
+  return std::nullopt;
 }
 
 }  // namespace tensorwire::softhca

@@ -63,11 +63,12 @@ EngineThread::EngineThread()
 
 EngineThread::~EngineThread() { stop(); }
 
-void EngineThread::start(Shard& shard, int receive_fd, std::vector<Side> sides, const std::string& name) {
+void EngineThread::start(Shard& shard, std::array<int, 2> receive_fds, std::vector<Side> sides,
+                         const std::string& name) {
   shard_ = &shard;
-  receive_fd_ = receive_fd;
+  receive_fds_ = receive_fds;
   sides_ = std::move(sides);
-  watch_fd(receive_fd_);
+  for (const int fd : receive_fds_) watch_fd(fd);
   for (const Side& side : sides_) watch_fd(side.fd);
 
   // The thread inherits the mask: no moment in which a signal of the application could land on it.
@@ -107,11 +108,13 @@ void EngineThread::watch_fd(int fd) {
 
 void EngineThread::unwatch_fd(int fd) noexcept { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
-void EngineThread::watch_receive_socket(bool on) noexcept {
-  epoll_event event{};
-  if (on) event.events = EPOLLIN;
-  event.data.fd = receive_fd_;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, receive_fd_, &event);
+void EngineThread::watch_receive_sockets(bool on) noexcept {
+  for (const int fd : receive_fds_) {
+    epoll_event event{};
+    if (on) event.events = EPOLLIN;
+    event.data.fd = fd;
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+  }
 }
 
 void EngineThread::kick() noexcept {
@@ -189,7 +192,7 @@ bool EngineThread::wait(Ps until) noexcept {
     const auto side = std::ranges::find(sides_, event.data.fd, &Side::fd);
     if (side != sides_.end()) {
       side->serve();
-    } else if (event.data.fd != event_.get()) {  // the receive socket, or the same-host link
+    } else if (event.data.fd != event_.get()) {  // a receive socket, or the same-host link
       by_link = true;
     } else {
       std::uint64_t kicks = 0;
@@ -216,13 +219,14 @@ void EngineThread::judge_wake(bool by_link) noexcept {
   if (!by_link || !polls) return;
   if (++useless_wakes_ < useless_needed_) return;
   useless_wakes_ = 0;
-  watch_receive_socket(false);
+  watch_receive_sockets(false);
   standing_by_.store(true);
 }
 
 bool EngineThread::data_waits() const noexcept {
-  pollfd socket{.fd = receive_fd_, .events = POLLIN, .revents = 0};
-  return ::poll(&socket, 1, 0) > 0;
+  std::array<pollfd, 2> sockets{};
+  for (std::size_t i = 0; i < sockets.size(); ++i) sockets[i] = {.fd = receive_fds_[i], .events = POLLIN, .revents = 0};
+  return ::poll(sockets.data(), sockets.size(), 0) > 0;
 }
 
 void EngineThread::stand_by() noexcept {
@@ -250,7 +254,7 @@ void EngineThread::stand_by() noexcept {
     useless_needed_ = std::min(useless_needed_ * 2, kManyUselessWakes);
   }
   standing_by_.store(false);
-  watch_receive_socket(true);
+  watch_receive_sockets(true);
 }
 
 }  // namespace tensorwire::softhca

@@ -12,6 +12,7 @@
 // that polls its queue and then spins on memory (ib_write_lat) is not left alone for a millisecond again and again.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -37,7 +38,7 @@ class EngineThread final : public FdWatcher {
   ~EngineThread() override;
 
   /// All signals but memory faults are blocked in the thread. @throws Error when the system gives no thread.
-  void start(Shard& shard, int receive_fd, std::vector<Side> sides, const std::string& name);
+  void start(Shard& shard, std::array<int, 2> receive_fds, std::vector<Side> sides, const std::string& name);
   void stop() noexcept;
   /// After fork, in the child: there is no thread to join.
   void abandon() noexcept;
@@ -62,7 +63,7 @@ class EngineThread final : public FdWatcher {
   bool wait(Ps until) noexcept;
   void kick() noexcept;
   void serve_sides() noexcept;
-  void watch_receive_socket(bool on) noexcept;
+  void watch_receive_sockets(bool on) noexcept;
   void judge_wake(bool by_link) noexcept;
   [[nodiscard]] bool application_polls() const noexcept;
   [[nodiscard]] bool data_waits() const noexcept;
@@ -70,7 +71,7 @@ class EngineThread final : public FdWatcher {
   UniqueFd epoll_;
   UniqueFd event_;
   Shard* shard_ = nullptr;
-  int receive_fd_ = -1;
+  std::array<int, 2> receive_fds_{-1, -1};  ///< UdpLink::receive_fds()
   std::vector<Side> sides_;
   std::unique_ptr<std::thread> thread_;
 

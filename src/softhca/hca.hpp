@@ -17,13 +17,16 @@
 
 namespace tensorwire::softhca {
 
-/// A device as the list shows it, before anything is claimed: one per usable interface address.
+/// A device as the list shows it, before anything is claimed: one per usable IPv4 address of an interface.
 struct DeviceInfo {
   std::string name;       ///< "soft0", "soft1", ...; soft0 is the loopback interface
   std::string interface;  ///< "lo", "eth0"
   int interface_index = 0;
   std::uint32_t ipv4 =
       0;  ///< host order; for loopback 127.0.0.1 (a process gets the next free 127.0.0.x when it opens the device)
+  /// IPv6 addresses of the interface are GIDs of this device: of the first one of each interface, and never of
+  /// loopback, where every process has an address of its own.
+  bool has_ipv6 = false;
   std::uint64_t guid = 0;  ///< network order semantics as ibv_get_device_guid; stable for an interface
 };
 
@@ -114,10 +117,10 @@ class Qp;  // opaque; owned by the Hca
 
 class Hca {
  public:
-  /// Claims an address (for loopback the next free 127.0.0.x), binds UDP 4791, starts the engine thread; or returns the
-  /// process's running Hca of this device.
-  /// @throws Error: no such interface any more, address owned by another process, port 4791 taken (names the address
-  /// and what to do).
+  /// Claims a slot of the device's address (for loopback the next free 127.0.0.x), binds UDP 4791, starts the engine
+  /// thread; or returns the process's running Hca of this device.
+  /// @throws Error: no such interface any more, no slot or loopback address left, port 4791 taken or in use by another
+  /// user's processes (names the address and what to do).
   static std::shared_ptr<Hca> open(const DeviceInfo& device);
   virtual ~Hca() = default;
 

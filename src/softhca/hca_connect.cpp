@@ -36,22 +36,20 @@ int HcaImpl::resolve_gid(transport::AddressVector& av) const {
   const GidEntry& entry = gids[av.sgid_index];
   if (!entry.roce_v2) {
     log_error(index + " is a RoCE v1 entry (EINVAL), which is not routable. Choose the RoCE v2 entry of " +
-              wire::ipv4_text(device_.ipv4));
+              address_text(entry.gid));
     return EINVAL;
   }
-  if (!av.remote.is_ipv4()) {
-    log_error("the remote GID " + wire::to_string(av.remote) + " is not an IPv4 one (EINVAL), but " + index + " is");
+  if (av.remote.is_ipv4() != entry.gid.is_ipv4()) {
+    log_error("the remote GID " + wire::to_string(av.remote) + " is not of the family of " + index + ", which is " +
+              wire::to_string(entry.gid) + " (EINVAL). Choose IPv4 or IPv6 on both ends");
     return EINVAL;
   }
   av.local = entry.gid;
   return 0;
 }
 
-std::string HcaImpl::why_packets(const Qp& qp, std::uint32_t peer_ipv4) const {
-  if (qp.choice == LinkChoice::kPackets) return "asked for";
-  if (!packets_only_.empty()) return packets_only_;
-  if (!is_local_address(peer_ipv4)) return "peer is on another host";
-  return {};
+std::string HcaImpl::why_packets(const Qp& qp) const {
+  return qp.choice == LinkChoice::kPackets ? "asked for" : packets_only_;
 }
 
 /// Without the lock: the same-host handshake waits for the peer, which may be waiting for us.
@@ -60,20 +58,27 @@ HcaImpl::Route HcaImpl::find_route(const Qp& qp, const transport::QpAttr& attr, 
   route.error = resolve_gid(route.av);
   if (route.error != 0) return route;
 
-  const std::uint32_t peer = route.av.remote.ipv4();
-  std::string why = why_packets(qp, peer);
-  if (why.empty() && shard_.local() != nullptr) {
-    PathChoice choice = shard_.local()->path_to(peer);
-    route.path = choice.path;
-    why = std::move(choice.why_not);
-  }
+  const wire::Gid& local = route.av.local;
   const std::uint32_t dest_qpn = (mask & transport::kAttrDestQpn) != 0 ? attr.dest_qpn : 0;
+  const ProcessAddress peer{.gid = route.av.remote, .slot = slot_of(dest_qpn)};
+  std::string why = why_packets(qp);
+  if (why.empty()) {
+    if (const auto on_host = local_hca_address(peer.gid, device_.interface_index); !on_host) {
+      why = "peer is on another host";
+    } else if (shard_.local() != nullptr) {
+      PathChoice choice = shard_.local()->path_to(local, peer, *on_host);
+      route.path = choice.path;
+      why = std::move(choice.why_not);
+    }
+  }
   shard_.locked([&] {
-    route.av.udp_source_port = shard_.udp().source_port_for(route.av.flow_label, qp.engine_qp->qpn(), dest_qpn);
-    if (!route.path) route.path = shard_.udp().path_to(peer);
+    UdpLink& udp = shard_.udp();
+    udp.use_address(local);
+    route.av.udp_source_port = udp.source_port_for(local, route.av.flow_label, qp.engine_qp->qpn(), dest_qpn);
+    if (!route.path) route.path = udp.path_to(local, peer);
   });
   route.description = why.empty() ? "same-host link" : "RoCEv2 packets (" + why + ")";
-  log_info("QP " + std::to_string(qp.engine_qp->qpn()) + " to " + wire::ipv4_text(peer) + ": " + route.description);
+  log_info("QP " + std::to_string(qp.engine_qp->qpn()) + " to " + address_text(peer.gid) + ": " + route.description);
   return route;
 }
 
@@ -108,7 +113,11 @@ int HcaImpl::resolve_datagram(transport::DatagramAddress& address) {
   if (const int error = resolve_gid(address.av); error != 0) return error;
   address.max_payload = transport::mtu_bytes(port().active_mtu);
   try {
-    shard_.locked([&] { address.av.udp_source_port = shard_.udp().source_port_for(address.av.flow_label, 0, 0); });
+    shard_.locked([&] {
+      UdpLink& udp = shard_.udp();
+      udp.use_address(address.av.local);
+      address.av.udp_source_port = udp.source_port_for(address.av.local, address.av.flow_label, 0, 0);
+    });
   } catch (const Error& error) {
     log_error(error.what());
     return EIO;

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include "base/clock.hpp"
 #include "base/env.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -17,6 +18,7 @@ namespace {
 constexpr std::uint32_t kPacketsPerAck = 64;
 
 DeviceInfo with_address(DeviceInfo device, std::uint32_t ipv4) {
+  device.has_ipv6 = device.has_ipv6 && device.ipv4 == ipv4;
   device.ipv4 = ipv4;
   return device;
 }
@@ -36,6 +38,10 @@ transport::DcqcnConfig dcqcn_config(const HcaOptions& options, const std::string
                                       : transport::dcqcn_nic(mbps * kMegabit);
   config.burst_bytes = kBurstBytes;
   return config;
+}
+
+HostAddress host_address(const DeviceInfo& device, const AddressClaim& claim) {
+  return {.ipv4 = claim.ipv4, .slot = claim.slot, .shared = claim.shared, .interface_index = device.interface_index};
 }
 
 transport::EngineConfig engine_config(const HcaOptions& options, const std::string& interface) {
@@ -78,23 +84,26 @@ HcaOptions HcaOptions::from_environment() {
 HcaImpl::HcaImpl(const DeviceInfo& device, AddressClaim claim, HcaOptions options)
     : device_(with_address(device, claim.ipv4)),
       rendezvous_(std::move(claim.rendezvous)),
-      gids_(make_gid_table(claim.ipv4, options.gid_layout)),
       packets_only_(std::move(options.packets_only)),
       capture_(options.capture),
       interface_(device_),
-      shard_(claim.ipv4, engine_config(options, device_.interface), thread_),
+      gids_(options.gid_layout),
+      shard_(host_address(device_, claim), engine_config(options, device_.interface), thread_),
       random_(entropy64()) {
-  slot_ = 1 + random_.below(255);
+  update_gids();
   const bool local = packets_only_.empty();
   shard_.attach(std::make_unique<UdpLink>(shard_, std::move(claim.udp),
                                           UdpLinkConfig{.receive_buffer = options.receive_buffer,
                                                         .segment_offload = options.segment_offload,
                                                         .capture = std::move(options.capture),
-                                                        .faults = std::move(options.faults)}),
+                                                        .faults = std::move(options.faults),
+                                                        .neighbours = std::move(claim.neighbours)}),
                 local ? std::make_unique<LocalLink>(shard_) : nullptr);
-  thread_.start(shard_, shard_.udp().receive_fd(), thread_sides(), "tw-" + wire::ipv4_text(device_.ipv4));
-  log_info(device_.name + ": " + wire::ipv4_text(device_.ipv4) + " on " + device_.interface + ", receive buffer " +
-           format_bytes(shard_.udp().receive_buffer_bytes()) + ", acknowledge timeout at least " +
+  thread_.start(shard_, shard_.udp().receive_fds(), thread_sides(), "tw-" + wire::ipv4_text(device_.ipv4));
+  const std::string slot =
+      shard_.address().shared ? " (process slot " + std::to_string(shard_.address().slot) + ")" : "";
+  log_info(device_.name + ": " + wire::ipv4_text(device_.ipv4) + slot + " on " + device_.interface +
+           ", receive buffer " + format_bytes(shard_.udp().receive_buffer_bytes()) + ", acknowledge timeout at least " +
            format_duration(options.ack_timeout_floor) +
            (local ? std::string{} : ", no same-host link: " + packets_only_));
 }
@@ -107,11 +116,20 @@ HcaImpl::~HcaImpl() {
 PortInfo HcaImpl::port() const { return read_port(device_.interface); }
 
 std::vector<GidEntry> HcaImpl::gid_table() const {
-  return interface_.has_own_address() ? gids_ : std::vector<GidEntry>(gids_.size());
+  const std::lock_guard guard{gids_mutex_};
+  return gids_.entries();
+}
+
+void HcaImpl::update_gids() {
+  const std::lock_guard guard{gids_mutex_};
+  gids_.update(interface_.bindable());
 }
 
 std::vector<EngineThread::Side> HcaImpl::thread_sides() {
   std::vector<EngineThread::Side> sides{{.fd = rendezvous_.get(), .serve = [this] { accept_peers(); }}};
+  if (const int fd = shard_.udp().neighbours_fd(); fd >= 0) {
+    sides.push_back({.fd = fd, .serve = [this] { hear_neighbours(); }});
+  }
   if (interface_.fd() >= 0) sides.push_back({.fd = interface_.fd(), .serve = [this] { tell_interface_events(); }});
   return sides;
 }
@@ -124,9 +142,16 @@ void HcaImpl::accept_peers() noexcept {
   }
 }
 
+void HcaImpl::hear_neighbours() noexcept {
+  shard_.locked([&] { shard_.udp().hear_neighbours(monotonic_now()); });
+  shard_.progress(Shard::Depth::kTransmit);  // what they brought may want an answer
+}
+
 void HcaImpl::tell_interface_events() noexcept {
   try {
-    for (const HcaEvent event : interface_.take_events()) shard_.tell(event);
+    const std::vector<HcaEvent> events = interface_.take_events();
+    update_gids();  // before the event that says so
+    for (const HcaEvent event : events) shard_.tell(event);
   } catch (const std::exception& error) {
     log_warn(device_.name + ": a change of " + device_.interface + " was not told: " + error.what());
   }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -94,26 +95,28 @@ class HcaImpl final : public Hca {
 
   [[nodiscard]] std::vector<EngineThread::Side> thread_sides();
   void accept_peers() noexcept;
+  void hear_neighbours() noexcept;
   void tell_interface_events() noexcept;
   [[nodiscard]] std::uint32_t pick_qpn();
   [[nodiscard]] int resolve_gid(transport::AddressVector& av) const;
   [[nodiscard]] Route find_route(const Qp& qp, const transport::QpAttr& attr, std::uint32_t mask);
-  [[nodiscard]] std::string why_packets(const Qp& qp, std::uint32_t peer_ipv4) const;
+  [[nodiscard]] std::string why_packets(const Qp& qp) const;
+  void update_gids();
 
   DeviceInfo device_;
   UniqueFd rendezvous_;
-  std::vector<GidEntry> gids_;  ///< while the interface has our address
   std::string packets_only_;
   std::shared_ptr<Capture> capture_;
   HostMemory host_memory_;
   std::atomic<bool> dead_{false};  ///< we are a fork's child
   InterfaceWatch interface_;
+  mutable std::mutex gids_mutex_;
+  GidTable gids_;        ///< gids_mutex_
   EngineThread thread_;  ///< outlives the shard, whose links unwatch their descriptors
   mutable Shard shard_;
 
   // Shard's lock.
   Random random_;
-  std::uint32_t slot_ = 1;  ///< process slot of our QPNs, 1 to 255
   std::unordered_map<const Qp*, std::unique_ptr<Qp>> qps_;
   std::unordered_set<transport::PdId> pds_;
 };

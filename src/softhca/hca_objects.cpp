@@ -82,13 +82,9 @@ void HcaImpl::forget(CqImpl& cq) noexcept {
   shard_.wait_for_events();
 }
 
-/// [23:16] process slot, [15:13] shard, [12:0] random. One process owns an address for now, so its slot tells apart
-/// only its queue pairs from those of the address's former owner: it is random, and never 0, where QPNs 0 and 1 are
-/// special.
 std::uint32_t HcaImpl::pick_qpn() {
-  constexpr std::uint32_t kSerialMask = 0x1fff;
   for (;;) {
-    const std::uint32_t qpn = slot_ << 16 | (random_.below(kSerialMask + 1));
+    const std::uint32_t qpn = std::uint32_t{shard_.address().slot} << kSlotShift | random_.below(kSerialMask + 1);
     if (shard_.engine().find_qp(qpn) == nullptr) return qpn;
   }
 }
@@ -100,7 +96,12 @@ Qp* HcaImpl::create_qp(const transport::QpInit& init, Cq& send_cq, Cq& recv_cq, 
   qp->recv_cq = &dynamic_cast<CqImpl&>(recv_cq);
   qp->user = user;
   if (init.type == transport::QpType::kUd) qp->link_description = "RoCEv2 packets (datagrams)";
+  // Datagrams may come to any of our addresses.
+  const std::vector<GidEntry> gids = init.type == transport::QpType::kUd ? gid_table() : std::vector<GidEntry>{};
   return shard_.locked([&] {
+    for (const GidEntry& entry : gids) {
+      if (entry.usable) shard_.udp().use_address(entry.gid);
+    }
     if (qps_.size() >= limits().max_qp) throw system_error("create a queue pair: all 4096 are in use", ENOMEM);
     transport::QpInit mine = init;
     mine.qpn = pick_qpn();

@@ -51,8 +51,9 @@ void parse_address(std::span<const std::byte> message, bool gone, int interface_
     changes.incomplete = true;
     return;
   }
-  if (address->ifa_family != AF_INET || address->ifa_index != static_cast<std::uint32_t>(interface_index)) return;
-  (gone ? changes.address_removed : changes.address_added) = true;
+  if (address->ifa_index != static_cast<std::uint32_t>(interface_index)) return;
+  if (address->ifa_family == AF_INET6) changes.ipv6_changed = true;
+  if (address->ifa_family == AF_INET) (gone ? changes.address_removed : changes.address_added) = true;
 }
 
 void parse_message(std::uint16_t type, std::span<const std::byte> message, int interface_index,
@@ -76,7 +77,7 @@ UniqueFd open_socket() noexcept {
   UniqueFd fd{::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)};
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
-  address.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR;
+  address.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
   if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return UniqueFd{};
   return fd;
 }
@@ -107,7 +108,6 @@ InterfaceWatch::InterfaceWatch(const DeviceInfo& device) : device_(device), sock
   if (!socket_) {
     log_warn(device_.name + ": changes of " + device_.interface +
              " will not be told: a netlink socket cannot be had, " + errno_text(errno));
-    return;
   }
   active_ = read_port(device_.interface).active;
   look_at_addresses();
@@ -115,8 +115,17 @@ InterfaceWatch::InterfaceWatch(const DeviceInfo& device) : device_(device), sock
 
 void InterfaceWatch::look_at_addresses() {
   addresses_ = interface_addresses(device_.interface_index);
-  has_own_address_.store(std::ranges::any_of(
-      addresses_, [&](const InterfaceAddress& address) { return answers_to(address, device_.ipv4); }));
+  bindable_.clear();
+  if (std::ranges::any_of(addresses_,
+                          [&](const InterfaceAddress& address) { return answers_to(address, device_.ipv4); })) {
+    bindable_.push_back(wire::Gid::from_ipv4(device_.ipv4));
+  }
+  if (!device_.has_ipv6) return;
+  for (const wire::Gid& gid : bindable_ipv6_addresses(device_.interface_index)) bindable_.push_back(gid);
+}
+
+bool InterfaceWatch::has_own_address() const noexcept {
+  return std::ranges::find(bindable_, wire::Gid::from_ipv4(device_.ipv4)) != bindable_.end();
 }
 
 InterfaceChanges InterfaceWatch::receive() noexcept {
@@ -142,6 +151,7 @@ InterfaceChanges InterfaceWatch::receive() noexcept {
 
 bool InterfaceWatch::addresses_differ() noexcept {
   const std::vector<InterfaceAddress> before = addresses_;
+  const std::vector<wire::Gid> bindable_before = bindable_;
   const bool had_own_address = has_own_address();
   try {
     look_at_addresses();
@@ -151,7 +161,7 @@ bool InterfaceWatch::addresses_differ() noexcept {
   if (had_own_address && !has_own_address()) {
     log_warn(device_.name + ": " + device_.interface + " has no longer the address " + wire::ipv4_text(device_.ipv4));
   }
-  return addresses_ != before;
+  return addresses_ != before || bindable_ != bindable_before;
 }
 
 std::vector<HcaEvent> InterfaceWatch::take_events() {
@@ -169,7 +179,7 @@ std::vector<HcaEvent> InterfaceWatch::take_events() {
     events.push_back(HcaEvent::kPortActive);
     log_info(device_.name + ": " + device_.interface + " is up");
   }
-  const bool look = changes.address_added || changes.address_removed || changes.incomplete;
+  const bool look = changes.address_added || changes.address_removed || changes.ipv6_changed || changes.incomplete;
   if ((look && addresses_differ()) || changes.address_removed) events.push_back(HcaEvent::kGidChange);
   return events;
 }

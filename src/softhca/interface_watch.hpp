@@ -1,8 +1,7 @@
-// Watches the network interface of an Hca through rtnetlink: link up or down, IPv4 addresses come and gone. It owns the
+// Watches the network interface of an Hca through rtnetlink: link up or down, addresses come and gone. It owns the
 // netlink socket and what was last known of the interface; the engine thread waits on the socket and takes the events.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -18,9 +17,10 @@ namespace tensorwire::softhca {
 struct InterfaceChanges {
   std::optional<bool> running = std::nullopt;  ///< what the last link message said: up and with carrier
   bool stopped = false;        ///< some link message said that it does not run, even if a later one says it does
-  bool address_added = false;  ///< or an address told again, as when a lease is renewed
+  bool address_added = false;  ///< IPv4; or an address told again, as when a lease is renewed
   bool address_removed = false;
-  bool incomplete = false;  ///< messages were lost or cut: only the system knows the state
+  bool ipv6_changed = false;  ///< an IPv6 address came, went, or was told again
+  bool incomplete = false;    ///< messages were lost or cut: only the system knows the state
 
   friend bool operator==(const InterfaceChanges&, const InterfaceChanges&) = default;
 };
@@ -41,13 +41,15 @@ class InterfaceWatch {
   /// Reads what waits and says what became of it, in order. One thread.
   [[nodiscard]] std::vector<HcaEvent> take_events();
 
-  /// The interface had the claimed address when last looked at; any thread.
-  [[nodiscard]] bool has_own_address() const noexcept { return has_own_address_.load(std::memory_order_relaxed); }
+  /// The addresses of the device that can be bound, as of the last look: the claimed one, and the IPv6 ones where the
+  /// device has them. The thread that calls take_events().
+  [[nodiscard]] const std::vector<wire::Gid>& bindable() const noexcept { return bindable_; }
 
  private:
   [[nodiscard]] InterfaceChanges receive() noexcept;
   /// @throws Error when the addresses cannot be read.
   void look_at_addresses();
+  [[nodiscard]] bool has_own_address() const noexcept;
   /// True when the addresses are others than at the last look.
   [[nodiscard]] bool addresses_differ() noexcept;
 
@@ -55,7 +57,7 @@ class InterfaceWatch {
   UniqueFd socket_;
   bool active_ = true;
   std::vector<InterfaceAddress> addresses_;
-  std::atomic<bool> has_own_address_{true};
+  std::vector<wire::Gid> bindable_;
 };
 
 }  // namespace tensorwire::softhca

@@ -7,12 +7,11 @@
 //
 // How the same-host link plugs in (local_link.hpp, class LocalLink final : public Link):
 //   - LocalLink(LinkHost& host) is made once per Hca, unless a capture, faults or packets were asked for.
-//   - The Shard owns the rendezvous listener (AF_UNIX SOCK_SEQPACKET "\0tensorwire/hca/<ip>", see address_claim.hpp)
-//   and
-//     hands each accepted connection (non-blocking, CLOEXEC) to `void LocalLink::adopt(UniqueFd)`: engine thread, lock
-//     held, must not block. Where there is no LocalLink the connection is closed at once: the connecting side sees EOF
-//     and takes packets.
-//   - At RTR of a queue pair `PathChoice LocalLink::path_to(std::uint32_t peer_ipv4)` is called by the application's
+//   - The Hca owns the rendezvous listener (AF_UNIX SOCK_SEQPACKET, see address_claim.hpp) and hands each accepted
+//     connection (non-blocking, CLOEXEC) to `void LocalLink::adopt(UniqueFd)`: engine thread, lock held, must not
+//     block. Where there is no LocalLink the connection is closed at once: the connecting side sees EOF and takes
+//     packets.
+//   - At RTR of a queue pair `PathChoice LocalLink::path_to(local GID, peer)` is called by the application's
 //     thread WITHOUT the lock; it may block for at most a second in all (the peer's engine thread answers even while
 //     the peer's application itself sits in path_to). It returns the path, made by host.run_locked([&]{
 //     engine.create_path({ .window_bytes = ..., .whole_messages = true }) }), or why packets must be taken. One path
@@ -41,6 +40,7 @@
 #include <string>
 
 #include "base/time.hpp"
+#include "softhca/process_slot.hpp"
 #include "transport/engine.hpp"
 
 namespace tensorwire::softhca {
@@ -82,14 +82,22 @@ class Link {
   virtual void visit_counters(const CounterSink& /*sink*/) const {}
 };
 
+/// Where the Hca stands.
+struct HostAddress {
+  std::uint32_t ipv4 = 0;  ///< host order: the address that is claimed
+  std::uint8_t slot = 0;
+  bool shared = false;      ///< other processes have other slots of the address
+  int interface_index = 0;  ///< what link-local addresses are relative to
+};
+
 /// What a link may ask of the Shard that owns it.
 class LinkHost {
  public:
   virtual ~LinkHost() = default;
-  [[nodiscard]] virtual transport::Engine& engine() noexcept = 0;    ///< lock held
-  [[nodiscard]] virtual std::uint32_t address() const noexcept = 0;  ///< own IPv4, host order
-  virtual void run_locked(const std::function<void()>& body) = 0;    ///< set-up only; lock NOT held by the caller
-  virtual void bind_path(transport::PathId path, Link& link) = 0;    ///< lock held: descriptors of path go to link
+  [[nodiscard]] virtual transport::Engine& engine() noexcept = 0;  ///< lock held
+  [[nodiscard]] virtual const HostAddress& address() const noexcept = 0;
+  virtual void run_locked(const std::function<void()>& body) = 0;  ///< set-up only; lock NOT held by the caller
+  virtual void bind_path(transport::PathId path, Link& link) = 0;  ///< lock held: descriptors of path go to link
   virtual void watch(int fd) = 0;  ///< engine thread makes a pass when fd is readable (level-triggered)
   virtual void unwatch(int fd) noexcept = 0;
 };
@@ -103,7 +111,9 @@ struct PathChoice {
 /// One finished RoCEv2 datagram on its way out: UDP payload with its ICRC.
 struct OutPacket {
   std::span<const std::byte> bytes;
-  std::uint32_t destination = 0;  ///< IPv4, host order; port is 4791
+  wire::Gid source = {};
+  wire::Gid destination = {};  ///< port is 4791
+  std::uint32_t source_qpn = 0;
   std::uint16_t source_port = 0;
   std::uint8_t tos = 0;
   std::uint8_t ttl = 64;

@@ -70,10 +70,10 @@ ChannelFds ChannelFds::duplicate() const {
 
 // ---- OutgoingChannel
 
-OutgoingChannel::Made OutgoingChannel::offer(std::uint32_t peer_ipv4, const wire::Gid& own_address,
+OutgoingChannel::Made OutgoingChannel::offer(std::uint32_t peer_ipv4, std::uint8_t slot, const wire::Gid& own_address,
                                              const ProbeWord& probe, Ps bound) {
   const int bound_ms = static_cast<int>(bound / kMillisecond);
-  ConnectResult connection = connect_to_peer(peer_ipv4, bound_ms);
+  ConnectResult connection = connect_to_peer(peer_ipv4, slot, bound_ms);
   if (!connection.socket) {
     const bool nobody = connection.error == ECONNREFUSED;
     return {nullptr, nobody ? "the peer is not on this host" : why_no_connection(connection.error), !nobody};

@@ -37,10 +37,11 @@ class OutgoingChannel {
     std::string why_not;       ///< one clause, when there is no channel
     bool peer_on_host = true;  ///< false: nobody listens there, so there is nothing to explain
   };
-  /// Any thread, without the lock. Offers a ring to the HCA at `peer_ipv4` and waits at most `bound` for its answer.
+  /// Any thread, without the lock. Offers a ring to the HCA in `slot` of `peer_ipv4` and waits at most `bound` for its
+  /// answer.
   /// @throws Error when this process has no memory or descriptors for a ring.
-  [[nodiscard]] static Made offer(std::uint32_t peer_ipv4, const wire::Gid& own_address, const ProbeWord& probe,
-                                  Ps bound);
+  [[nodiscard]] static Made offer(std::uint32_t peer_ipv4, std::uint8_t slot, const wire::Gid& own_address,
+                                  const ProbeWord& probe, Ps bound);
 
   OutgoingChannel(RingMemory memory, ChannelFds fds) noexcept : ring_(std::move(memory)), fds_(std::move(fds)) {}
 

@@ -29,8 +29,15 @@ constexpr std::size_t kMaxKnocking = 64;
 }  // namespace
 
 struct LocalLink::Impl {
+  /// From which of our addresses to whom.
+  struct Ends {
+    wire::Gid local;
+    ProcessAddress peer;
+    bool operator==(const Ends&) const = default;
+  };
+
   struct Outgoing {
-    std::uint32_t peer_ipv4 = 0;
+    Ends ends;
     transport::PathId path = 0;
     bool blocked = false;
     std::unique_ptr<OutgoingChannel> channel;  ///< none any more when the peer is gone: what is sent then vanishes
@@ -70,9 +77,9 @@ struct LocalLink::Impl {
   [[nodiscard]] ProbeWord probe() const noexcept {
     return {reinterpret_cast<std::uint64_t>(probe_word.get()), *probe_word};
   }
-  [[nodiscard]] Outgoing* find(std::uint32_t peer_ipv4) const noexcept;
-  transport::PathId attach(std::uint32_t peer_ipv4, std::unique_ptr<OutgoingChannel> channel);
-  [[nodiscard]] std::unique_ptr<OutgoingChannel> connect_to_self();
+  [[nodiscard]] Outgoing* find(const Ends& ends) const noexcept;
+  transport::PathId attach(const Ends& ends, std::unique_ptr<OutgoingChannel> channel);
+  [[nodiscard]] std::unique_ptr<OutgoingChannel> connect_to_self(const wire::Gid& local);
   // False when the system refuses, which for a descriptor of our own means that it is out of resources.
   [[nodiscard]] bool watch_socket(const UniqueFd& fd) const { return watch(fd, EPOLLIN | EPOLLRDHUP, kSocket); }
   [[nodiscard]] bool watch_eventfd(const UniqueFd& fd) const { return watch(fd, EPOLLIN, kEventfd); }
@@ -102,22 +109,23 @@ LocalLink::LocalLink(LinkHost& host, const LocalLinkConfig& config)
 
 LocalLink::~LocalLink() { impl_->host.unwatch(impl_->events.get()); }
 
-PathChoice LocalLink::path_to(std::uint32_t peer_ipv4) {
+PathChoice LocalLink::path_to(const wire::Gid& local, const ProcessAddress& peer, std::uint32_t peer_ipv4) {
   Impl& s = *impl_;
+  const Impl::Ends ends{local, peer};
+  const bool is_self = peer_ipv4 == s.host.address().ipv4 && peer.slot == s.host.address().slot;
   PathChoice choice;
   s.host.run_locked([&] {
-    if (const auto* known = s.find(peer_ipv4))
+    if (const auto* known = s.find(ends))
       choice.path = known->path;
-    else if (peer_ipv4 == s.host.address())
-      choice.path = s.attach(peer_ipv4, s.connect_to_self());
+    else if (is_self)
+      choice.path = s.attach(ends, s.connect_to_self(local));
   });
   if (choice.path) return choice;
 
-  auto made =
-      OutgoingChannel::offer(peer_ipv4, wire::Gid::from_ipv4(s.host.address()), s.probe(), s.config.handshake_bound);
+  auto made = OutgoingChannel::offer(peer_ipv4, peer.slot, local, s.probe(), s.config.handshake_bound);
   if (!made.channel) {
     if (made.peer_on_host) {
-      log_warn(fmt::format("same-host link to {} is not used: {}; RoCEv2 packets instead", wire::ipv4_text(peer_ipv4),
+      log_warn(fmt::format("same-host link to {} is not used: {}; RoCEv2 packets instead", address_text(peer.gid),
                            made.why_not));
     }
     choice.why_not = std::move(made.why_not);
@@ -125,26 +133,26 @@ PathChoice LocalLink::path_to(std::uint32_t peer_ipv4) {
   }
   s.host.run_locked([&] {
     // Another thread may have been faster; then the peer sees this channel close.
-    const auto* known = s.find(peer_ipv4);
-    choice.path = known != nullptr ? known->path : s.attach(peer_ipv4, std::move(made.channel));
+    const auto* known = s.find(ends);
+    choice.path = known != nullptr ? known->path : s.attach(ends, std::move(made.channel));
   });
   return choice;
 }
 
-LocalLink::Impl::Outgoing* LocalLink::Impl::find(std::uint32_t peer_ipv4) const noexcept {
+LocalLink::Impl::Outgoing* LocalLink::Impl::find(const Ends& ends) const noexcept {
   for (const auto& o : outgoing) {
-    if (o->peer_ipv4 == peer_ipv4 && o->channel) return o.get();
+    if (o->ends == ends && o->channel) return o.get();
   }
   return nullptr;
 }
 
-transport::PathId LocalLink::Impl::attach(std::uint32_t peer_ipv4, std::unique_ptr<OutgoingChannel> channel) {
+transport::PathId LocalLink::Impl::attach(const Ends& ends, std::unique_ptr<OutgoingChannel> channel) {
   const ChannelFds& fds = channel->fds();
   if ((fds.socket && !watch_socket(fds.socket)) || !watch_eventfd(fds.wake_producer)) {
     throw system_error("watch a same-host channel", errno);
   }
   auto made = std::make_unique<Outgoing>();
-  made->peer_ipv4 = peer_ipv4;
+  made->ends = ends;
   made->channel = std::move(channel);
   made->path = host.engine().create_path({.window_bytes = config.window_bytes, .whole_messages = true});
   if (by_path.size() <= made->path) by_path.resize(made->path + 1);
@@ -155,14 +163,13 @@ transport::PathId LocalLink::Impl::attach(std::uint32_t peer_ipv4, std::unique_p
 }
 
 /// No handshake: both ends are ours, and nobody else could answer.
-std::unique_ptr<OutgoingChannel> LocalLink::Impl::connect_to_self() {
+std::unique_ptr<OutgoingChannel> LocalLink::Impl::connect_to_self(const wire::Gid& local) {
   const RingMemory memory = RingMemory::create();
   ChannelFds producer = ChannelFds::make();
   ChannelFds consumer = producer.duplicate();
   if (!watch_eventfd(consumer.wake_consumer)) throw system_error("watch a same-host channel", errno);
   incoming.push_back(std::make_unique<IncomingChannel>(
-      memory, std::move(consumer), PullSource{.pid = identity.pid, .same_process = true, .probe = probe()},
-      wire::Gid::from_ipv4(host.address())));
+      memory, std::move(consumer), PullSource{.pid = identity.pid, .same_process = true, .probe = probe()}, local));
   // The engine thread may be asleep already, and has not asked this channel to wake it.
   if (sleeping) std::ignore = incoming.back()->ring().prepare_sleep();
   return std::make_unique<OutgoingChannel>(memory, std::move(producer));

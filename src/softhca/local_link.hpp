@@ -35,10 +35,11 @@ class LocalLink final : public Link {
   /// After fork, in the child: the channels are the parent's, and its peers must see when it ends.
   void close_sockets() noexcept;
 
-  /// The path to `peer_ipv4`, or why its packets must be RoCEv2 packets. Application's thread, without the lock, which
-  /// is taken inside: the peer answers from its progress loop while its application may sit in the same call towards
-  /// us. Takes at most `handshake_bound`; a live channel is found at once.
-  [[nodiscard]] PathChoice path_to(std::uint32_t peer_ipv4);
+  /// The path from our address `local` to `peer`, whose Hca has claimed `peer_ipv4`; or why its packets must be RoCEv2
+  /// packets. Application's thread, without the lock, which is taken inside: the peer answers from its progress loop
+  /// while its application may sit in the same call towards us. Takes at most `handshake_bound`; a live channel is
+  /// found at once.
+  [[nodiscard]] PathChoice path_to(const wire::Gid& local, const ProcessAddress& peer, std::uint32_t peer_ipv4);
 
   std::size_t receive(Ps now, bool& more) noexcept override;
   void transmit(std::span<const transport::TxDesc> descs, Ps now) noexcept override;

@@ -184,14 +184,14 @@ std::string_view text(Refusal refusal) noexcept {
   return "the peer process refuses for a reason that this version does not know";
 }
 
-ConnectResult connect_to_peer(std::uint32_t ipv4, int bound_ms) {
+ConnectResult connect_to_peer(std::uint32_t ipv4, std::uint8_t slot, int bound_ms) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd) return {{}, errno};
   // The send timeout bounds connect() too: a listener that accepts nobody has a queue that fills.
   const timeval bound{bound_ms / 1000, bound_ms % 1000 * 1000};
   if (::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound) != 0) return {{}, errno};
   sockaddr_un address{};
-  const socklen_t length = rendezvous_address(ipv4, address);
+  const socklen_t length = rendezvous_address(ipv4, slot, address);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     return {{}, errno == EAGAIN ? ETIMEDOUT : errno};
   }
@@ -258,7 +258,7 @@ Refusal check_offer(const Offer& offer, const HostIdentity& own) noexcept {
   if (greeting.sender.pid_namespace != own.pid_namespace) return Refusal::kOtherPidNamespace;
   if (offer.pid == 0 || offer.pid != greeting.sender.pid) return Refusal::kWrongProcessId;
   if (greeting.ring_slots != kRingSlots || greeting.slot_data_bytes != kSlotDataBytes) return Refusal::kWrongGeometry;
-  if (!greeting.address.is_ipv4()) return Refusal::kBadAddress;
+  if (greeting.address.is_zero()) return Refusal::kBadAddress;
   return read_probe(offer);
 }
 

@@ -80,9 +80,9 @@ struct ConnectResult {
   UniqueFd socket;
   int error = 0;  ///< errno when there is no socket; ECONNREFUSED: nobody listens, the peer is not on this host
 };
-/// Connects to the HCA that owns `ipv4` in this network namespace, within `bound_ms`. A listener of another user is
+/// Connects to the HCA in `slot` of `ipv4` in this network namespace, within `bound_ms`. A listener of another user is
 /// EACCES.
-[[nodiscard]] ConnectResult connect_to_peer(std::uint32_t ipv4, int bound_ms);
+[[nodiscard]] ConnectResult connect_to_peer(std::uint32_t ipv4, std::uint8_t slot, int bound_ms);
 
 /// Sends `greeting` with the ring's descriptors. Returns 0 or errno; never blocks.
 [[nodiscard]] int send_offer(int socket, const Greeting& greeting, int memory, int wake_consumer,

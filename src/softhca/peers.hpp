@@ -1,4 +1,4 @@
-// What a UDP link knows of each address it talks to: the engine path, the receive buffer that the peer's hello told,
+// What a UDP link knows of each process it talks to: the engine path, the receive buffer that the peer's hello told,
 // and whether the peer has proved to be somebody else's HCA. Grows at set-up only; look-ups are a scan of a small
 // vector with the last hit first.
 #pragma once
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/time.hpp"
+#include "softhca/process_slot.hpp"
 #include "transport/engine.hpp"
 
 namespace tensorwire::softhca {
@@ -29,7 +30,8 @@ inline constexpr std::uint64_t kExpectedSharers = 4;
 }
 
 struct Peer {
-  std::uint32_t ipv4 = 0;
+  ProcessAddress at;
+  wire::Gid local;                                       ///< our address towards it
   std::optional<transport::PathId> path = std::nullopt;  ///< none until a queue pair of ours goes to RTR towards it
   bool hello_seen = false;                               ///< one of our own HCAs
   bool foreign = false;  ///< a packet of it was right only under an IP identification that ours never use
@@ -44,20 +46,29 @@ class PeerTable {
   /// Bounds what strangers can make us remember.
   static constexpr std::size_t kMaxPeers = 4096;
 
-  [[nodiscard]] Peer* find(std::uint32_t ipv4) noexcept {
-    if (last_ != nullptr && last_->ipv4 == ipv4) return last_;
+  [[nodiscard]] Peer* find(const ProcessAddress& at) noexcept {
+    if (last_ != nullptr && last_->at == at) return last_;
     for (const auto& peer : peers_) {
-      if (peer->ipv4 == ipv4) return last_ = peer.get();
+      if (peer->at == at) return last_ = peer.get();
     }
     return nullptr;
   }
 
   /// Null when the table is full.
-  Peer* find_or_add(std::uint32_t ipv4) {
-    if (Peer* const peer = find(ipv4); peer != nullptr) return peer;
+  Peer* find_or_add(const ProcessAddress& at, const wire::Gid& local) {
+    if (Peer* const peer = find(at); peer != nullptr) return peer;
     if (peers_.size() >= kMaxPeers) return nullptr;
-    peers_.push_back(std::make_unique<Peer>(Peer{.ipv4 = ipv4}));
+    peers_.push_back(std::make_unique<Peer>(Peer{.at = at, .local = local}));
     return last_ = peers_.back().get();
+  }
+
+  /// Any process at an address that `wanted` holds for; null when there is none.
+  template <typename Predicate>
+  [[nodiscard]] Peer* find_at(const wire::Gid& gid, Predicate&& wanted) noexcept {
+    for (const auto& peer : peers_) {
+      if (peer->at.gid == gid && wanted(*peer)) return peer.get();
+    }
+    return nullptr;
   }
 
   [[nodiscard]] const std::vector<std::unique_ptr<Peer>>& all() const noexcept { return peers_; }

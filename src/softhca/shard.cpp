@@ -23,7 +23,7 @@ constexpr int kMaxRounds = 8;
 
 }  // namespace
 
-Shard::Shard(std::uint32_t address, const transport::EngineConfig& config, FdWatcher& watcher)
+Shard::Shard(const HostAddress& address, const transport::EngineConfig& config, FdWatcher& watcher)
     : address_(address), ack_timeout_floor_(config.ack_timeout_floor), watcher_(watcher), engine_(config, this) {
   noticed_.reserve(64);
   pending_events_.reserve(64);

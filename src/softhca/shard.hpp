@@ -50,7 +50,7 @@ class Shard final : public LinkHost, private transport::EventListener {
     bool left = false;    ///< stopped with work left over: come again
   };
 
-  Shard(std::uint32_t address, const transport::EngineConfig& config, FdWatcher& watcher);
+  Shard(const HostAddress& address, const transport::EngineConfig& config, FdWatcher& watcher);
 
   /// Once, before any progress. `local` may be null.
   void attach(std::unique_ptr<UdpLink> udp, std::unique_ptr<LocalLink> local);
@@ -94,7 +94,7 @@ class Shard final : public LinkHost, private transport::EventListener {
   void close_sockets() noexcept;
 
   // ---- LinkHost
-  [[nodiscard]] std::uint32_t address() const noexcept override { return address_; }
+  [[nodiscard]] const HostAddress& address() const noexcept override { return address_; }
   void run_locked(const std::function<void()>& body) override { locked(body); }
   void bind_path(transport::PathId path, Link& link) override;
   void watch(int fd) override { watcher_.watch_fd(fd); }
@@ -122,7 +122,7 @@ class Shard final : public LinkHost, private transport::EventListener {
   void on_async_event(transport::AsyncEvent event, transport::QueuePair& qp) noexcept override;
   void on_srq_event(transport::AsyncEvent event, transport::SharedReceiveQueue& srq) noexcept override;
 
-  const std::uint32_t address_;
+  const HostAddress address_;
   const Ps ack_timeout_floor_;
   FdWatcher& watcher_;
   ShardLock lock_;

@@ -1,4 +1,3 @@
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
@@ -6,9 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/bytes.hpp"
 #include "softhca/hello.hpp"
+#include "softhca/socket_address.hpp"
 #include "softhca/udp_link.hpp"
 #include "transport/placement.hpp"
 #include "wire/frame.hpp"
@@ -31,37 +32,39 @@ constexpr std::size_t kAfterIdBytes = wire::kIpv4Bytes - 6 + wire::kUdpBytes;
 
 std::size_t UdpLink::receive(Ps now, bool& more) noexcept {
   std::size_t packets = 0;
+  more = false;
   Arrival arrival;
-  for (int reads = 0; reads < kReadsPerPass; ++reads) {
-    if (!read(arrival)) {
-      more = false;
-      return packets;
+  for (Local& local : locals_) {
+    int reads = 0;
+    while (reads < kReadsPerPass && read(local, arrival)) {
+      packets += is_ours(arrival) ? take(arrival, now) : sort_out(arrival, now);
+      ++reads;
     }
-    packets += take(arrival, now);
+    more = more || reads == kReadsPerPass;
   }
-  more = true;
   return packets;
 }
 
-bool UdpLink::read(Arrival& arrival) noexcept {
-  sockaddr_in from{};
+bool UdpLink::read(Local& local, Arrival& arrival) noexcept {
+  SocketAddress from;
   iovec piece{receive_buffer_.data(), receive_buffer_.size()};
   alignas(cmsghdr) std::array<std::byte, 128> control;
   msghdr message{};
-  message.msg_name = &from;
-  message.msg_namelen = sizeof from;
+  message.msg_name = from.data();
+  message.msg_namelen = from.size();
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const ssize_t length = ::recvmsg(receive_socket_.get(), &message, MSG_DONTWAIT);
+  const ssize_t length = ::recvmsg(local.receive_socket.get(), &message, MSG_DONTWAIT);
   if (length < 0) return false;
 
   ++counters_.rx_buffers;
   arrival.bytes = std::span{receive_buffer_}.first(static_cast<std::size_t>(length));
   arrival.segment_bytes = arrival.bytes.size();
+  arrival.first_packet = 0;
   arrival.tos = 0;
-  arrival.flow = {ntohl(from.sin_addr.s_addr), host_.address(), ntohs(from.sin_port), wire::kRoceUdpPort};
+  arrival.flow = {from.gid(), local.gid, from.port(), wire::kRoceUdpPort};
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
     if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
       int segment = 0;
@@ -69,10 +72,14 @@ bool UdpLink::read(Arrival& arrival) noexcept {
       if (segment > 0) arrival.segment_bytes = static_cast<std::size_t>(segment);
     } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
       std::memcpy(&arrival.tos, CMSG_DATA(c), sizeof arrival.tos);
+    } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
+      int traffic_class = 0;
+      std::memcpy(&traffic_class, CMSG_DATA(c), sizeof traffic_class);
+      arrival.tos = static_cast<std::uint8_t>(traffic_class);
     } else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL) {
       std::uint32_t dropped = 0;
       std::memcpy(&dropped, CMSG_DATA(c), sizeof dropped);
-      counters_.rx_discards = dropped;
+      counters_.rx_discards += dropped - std::exchange(local.kernel_drops, dropped);
     }
   }
   return true;
@@ -83,8 +90,8 @@ std::size_t UdpLink::take(const Arrival& arrival, Ps now) noexcept {
     capture_->record({.flow = arrival.flow, .tos = arrival.tos}, arrival.bytes, arrival.segment_bytes);
   }
   transport::PacketSource source;
-  source.address = wire::Gid::from_ipv4(arrival.flow.source);
-  source.destination = wire::Gid::from_ipv4(arrival.flow.destination);
+  source.address = arrival.flow.source;
+  source.destination = arrival.flow.destination;
   source.traffic_class = arrival.tos;
   source.congestion_experienced = (arrival.tos & wire::kEcnMask) == wire::kEcnCongestionExperienced;
 
@@ -93,7 +100,7 @@ std::size_t UdpLink::take(const Arrival& arrival, Ps now) noexcept {
   while (!rest.empty()) {
     const std::span<const std::byte> packet = rest.first(std::min(rest.size(), arrival.segment_bytes));
     rest = rest.subspan(packet.size());
-    take_packet(packet, arrival, source, static_cast<std::uint16_t>(packets % kOwnIds), now);
+    take_packet(packet, arrival, source, static_cast<std::uint16_t>((arrival.first_packet + packets) % kOwnIds), now);
     ++packets;
   }
   return packets;
@@ -113,7 +120,17 @@ void UdpLink::take_packet(std::span<const std::byte> bytes, const Arrival& arriv
   transport::Engine& engine = host_.engine();
   const auto payload_bytes = static_cast<std::uint32_t>(parsed.payload_bytes);
   const transport::RxVerdict verdict = engine.classify(parsed.headers, payload_bytes, source, now);
-  if (verdict.action == transport::RxAction::kDrop) return;
+  if (verdict.action == transport::RxAction::kDrop) {
+    // GRO may put packets of several processes behind one of ours.
+    const std::uint8_t slot = slot_of(parsed.headers.dest_qpn);
+    if (neighbours_ && verdict.drop == transport::DropReason::kUnknownQp && slot != host_.address().slot) {
+      Arrival run = arrival;
+      run.bytes = bytes;
+      run.first_packet = guessed_id;
+      pass_on(slot, run, now);
+    }
+    return;
+  }
 
   const std::span<const std::byte> payload = bytes.subspan(parsed.header_bytes, parsed.payload_bytes);
   const std::span<const std::byte> after_headers =
@@ -143,24 +160,30 @@ void UdpLink::take_packet(std::span<const std::byte> bytes, const Arrival& arriv
 /// `crc` stands before the ICRC of a packet that was computed with identification `guessed_id`. The sender's kernel
 /// numbered it by its place in a send, which is its place in this buffer unless the network regrouped packets: then the
 /// other ids are tried, at a table look-up each. Any id at all is accepted only from an address that never said hello,
-/// because there the check is 16 bits weaker; and, unless it brings a datagram, only from one that we talk to.
+/// because there the check is 16 bits weaker; and, unless it brings a datagram, only from one that we talk to. IPv6 has
+/// no identification: one CRC is right, all others are wrong.
 bool UdpLink::icrc_right(std::uint32_t crc, std::span<const std::byte> bytes, const Arrival& arrival,
                          std::uint16_t guessed_id) noexcept {
   const std::size_t udp_payload = bytes.size() - wire::kIcrcBytes;
   const std::uint32_t stored = load_le32(&bytes[udp_payload]);
   if (wire::icrc_finish(crc) == stored) return true;
+  if (!arrival.flow.is_ipv4()) {
+    ++counters_.rx_icrc_encapsulated;
+    return false;
+  }
 
   const std::size_t tail = kAfterIdBytes + udp_payload;
   const std::uint32_t crc_id0 = wire::icrc_shift_id(crc, guessed_id, tail);  // shifting twice by one id is no shift
   for (std::uint16_t id = 0; id < kOwnIds; ++id) {
     if (wire::icrc_finish(wire::icrc_shift_id(crc_id0, id, tail)) == stored) return true;
   }
-  Peer* const peer = peers_.find(arrival.flow.source);
-  const bool connected = peer != nullptr && peer->path;
-  const bool ours = peer != nullptr && peer->hello_seen;
+  const wire::Gid& source = arrival.flow.source;
+  const bool ours = peers_.find_at(source, [](const Peer& peer) { return peer.hello_seen; }) != nullptr;
+  Peer* const connected = peers_.find_at(source, [](const Peer& peer) { return peer.path.has_value(); });
   const bool datagram = wire::traits(std::to_integer<std::uint8_t>(bytes[0])).deth;
-  if ((connected || datagram) && !ours && wire::icrc_solve_id(stored ^ wire::icrc_finish(crc_id0), bytes.size()) >= 0) {
-    if (connected) peer->foreign = true;
+  if ((connected != nullptr || datagram) && !ours &&
+      wire::icrc_solve_id(stored ^ wire::icrc_finish(crc_id0), bytes.size()) >= 0) {
+    if (connected != nullptr) connected->foreign = true;
     return true;
   }
   ++counters_.rx_icrc_encapsulated;
@@ -168,8 +191,10 @@ bool UdpLink::icrc_right(std::uint32_t crc, std::span<const std::byte> bytes, co
 }
 
 Ps UdpLink::next_deadline() const noexcept {
-  Ps deadline = retry_at_;
-  for (const auto& peer : peers_.all()) deadline = std::min(deadline, peer->next_hello);
+  Ps deadline = std::min(retry_at_, next_hello_);
+  for (const Local& local : locals_) {
+    if (local.group) deadline = std::min(deadline, local.group->next_deadline());
+  }
   if (faults_) deadline = std::min(deadline, faults_->next_deadline());
   return deadline;
 }
@@ -177,9 +202,8 @@ Ps UdpLink::next_deadline() const noexcept {
 void UdpLink::on_timer(Ps now) noexcept {
   if (retry_at_ <= now) flush(now);
   if (faults_ && faults_->next_deadline() <= now) faults_->fire(now, *this);
-  for (const auto& peer : peers_.all()) {
-    if (peer->next_hello <= now) send_hello(*peer, true, now);
-  }
+  if (next_hello_ <= now) repeat_hellos(now);
+  serve_groups(now);
 }
 
 void UdpLink::visit_counters(const CounterSink& sink) const {
@@ -190,6 +214,11 @@ void UdpLink::visit_counters(const CounterSink& sink) const {
   sink("tx_sends", counters_.tx_sends);
   sink("tx_errors", counters_.tx_errors);
   sink("tx_stalls", counters_.tx_stalls);
+  if (!neighbours_) return;
+  sink("strays_passed_on", counters_.strays_passed_on);
+  sink("strays_taken", counters_.strays_taken);
+  sink("strays_lost", counters_.strays_lost);
+  sink("strays_of_nobody", counters_.strays_of_nobody);
 }
 
 }  // namespace tensorwire::softhca

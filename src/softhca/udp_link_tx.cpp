@@ -1,16 +1,22 @@
-#include <arpa/inet.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "softhca/devices.hpp"
+#include "softhca/socket_address.hpp"
 #include "softhca/udp_link.hpp"
+#include "transport/queue_pair.hpp"
+#include "wire/frame.hpp"
 #include "wire/headers.hpp"
 
 namespace tensorwire::softhca {
@@ -52,7 +58,8 @@ void UdpLink::transmit(std::span<const transport::TxDesc> descs, Ps now) noexcep
 void UdpLink::append(const transport::TxDesc& desc) noexcept {
   const std::size_t length =
       wire::header_bytes(desc.headers.opcode) + desc.payload_bytes + desc.headers.pad + wire::kIcrcBytes;
-  const Route route{.destination = desc.av->remote.ipv4(),
+  const Route route{.source = desc.av->local,
+                    .destination = desc.av->remote,
                     .source_port = desc.av->udp_source_port,
                     .tos = desc.av->traffic_class,
                     .ttl = desc.av->hop_limit};
@@ -67,9 +74,9 @@ void UdpLink::append(const transport::TxDesc& desc) noexcept {
       batch_count_ = unsent_ = 0;
     }
     open = &batches_[batch_count_++];
-    *open = Batch{.route = route, .offset = arena_used_, .segment_bytes = length};
+    *open = Batch{.route = route, .source_qpn = desc.src_qpn, .offset = arena_used_, .segment_bytes = length};
   }
-  const wire::Ipv4Flow flow{host_.address(), route.destination, route.source_port, wire::kRoceUdpPort};
+  const wire::Flow flow{route.source, route.destination, route.source_port, wire::kRoceUdpPort};
   const std::size_t built = build(desc, flow, open->segments, std::span{arena_}.subspan(arena_used_));
   if (built == 0) {  // its memory is gone; the transport has been told
     if (open->segments == 0) --batch_count_;
@@ -81,7 +88,7 @@ void UdpLink::append(const transport::TxDesc& desc) noexcept {
   open->closed = built < open->segment_bytes;
 }
 
-std::size_t UdpLink::build(const transport::TxDesc& desc, const wire::Ipv4Flow& flow, std::uint16_t ip_id,
+std::size_t UdpLink::build(const transport::TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id,
                            std::span<std::byte> out) noexcept {
   const std::size_t header_length = wire::encode(desc.headers, out);
   const std::size_t length = header_length + desc.payload_bytes + desc.headers.pad + wire::kIcrcBytes;
@@ -115,7 +122,8 @@ void UdpLink::send_pending() noexcept {
 }
 
 bool UdpLink::send_batch(const Batch& batch) noexcept {
-  return send_bytes(batch.route, std::span{arena_}.subspan(batch.offset, batch.bytes), batch.segment_bytes);
+  return send_bytes(batch.route, batch.source_qpn, std::span{arena_}.subspan(batch.offset, batch.bytes),
+                    batch.segment_bytes);
 }
 
 void UdpLink::flush(Ps now) noexcept {
@@ -123,28 +131,28 @@ void UdpLink::flush(Ps now) noexcept {
   retry_at_ = can_send() ? kNever : now + kRetryInterval;
 }
 
-bool UdpLink::send_bytes(const Route& route, std::span<const std::byte> bytes, std::size_t segment_bytes) noexcept {
-  const SendSocket* const socket = send_socket(route.source_port);
+bool UdpLink::send_bytes(const Route& route, std::uint32_t source_qpn, std::span<const std::byte> bytes,
+                         std::size_t segment_bytes) noexcept {
+  const SendSocket* const socket = send_socket(route.source, route.source_port);
   if (socket == nullptr) {
     ++counters_.tx_errors;
     return true;
   }
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(wire::kRoceUdpPort);
-  to.sin_addr.s_addr = htonl(route.destination);
+  SocketAddress to{route.destination, wire::kRoceUdpPort, host_.address().interface_index};
   iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) std::array<std::byte, kControlBytes> control{};
   msghdr message{};
-  message.msg_name = &to;
-  message.msg_namelen = sizeof to;
+  message.msg_name = to.data();
+  message.msg_namelen = to.size();
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   const int ttl = route.ttl == 0 ? 64 : route.ttl;
-  cmsghdr* next = put_control(message, CMSG_FIRSTHDR(&message), IPPROTO_IP, IP_TOS, int{route.tos});
-  next = put_control(message, next, IPPROTO_IP, IP_TTL, ttl);
+  const bool ipv4 = route.destination.is_ipv4();
+  const int level = ipv4 ? IPPROTO_IP : IPPROTO_IPV6;
+  cmsghdr* next = put_control(message, CMSG_FIRSTHDR(&message), level, ipv4 ? IP_TOS : IPV6_TCLASS, int{route.tos});
+  next = put_control(message, next, level, ipv4 ? IP_TTL : IPV6_HOPLIMIT, ttl);
   if (segment_bytes < bytes.size()) {
     put_control(message, next, SOL_UDP, UDP_SEGMENT, static_cast<std::uint16_t>(segment_bytes));
   } else {
@@ -156,17 +164,12 @@ bool UdpLink::send_bytes(const Route& route, std::span<const std::byte> bytes, s
       ++counters_.tx_stalls;
       return false;
     }
-    ++counters_.tx_errors;
-    if (errno != last_send_errno_) {
-      last_send_errno_ = errno;
-      log_warn("the kernel refuses packets from " + wire::ipv4_text(host_.address()) + " to " +
-               wire::ipv4_text(route.destination) + ": " + errno_text(errno) + "; the transport retries them");
-    }
+    on_refusal(route, source_qpn, std::min(segment_bytes, bytes.size()), errno);
     return true;
   }
   ++counters_.tx_sends;
   if (capture_) {
-    const wire::FrameInfo frame{.flow = {host_.address(), route.destination, route.source_port, wire::kRoceUdpPort},
+    const wire::FrameInfo frame{.flow = {route.source, route.destination, route.source_port, wire::kRoceUdpPort},
                                 .tos = route.tos,
                                 .ttl = static_cast<std::uint8_t>(ttl)};
     capture_->record(frame, bytes, segment_bytes);
@@ -174,14 +177,42 @@ bool UdpLink::send_bytes(const Route& route, std::span<const std::byte> bytes, s
   return true;
 }
 
+/// A packet that is larger than the route takes would be refused as often as it is sent again. Of a super-packet older
+/// kernels say so with EINVAL.
+void UdpLink::on_refusal(const Route& route, std::uint32_t source_qpn, std::size_t packet_bytes, int error) noexcept {
+  ++counters_.tx_errors;
+  const std::string from = address_text(route.source);
+  const std::string to = address_text(route.destination);
+  const transport::QueuePair* const qp = host_.engine().find_qp(source_qpn);
+  if (qp != nullptr && qp->init().type == transport::QpType::kRc && (error == EMSGSIZE || error == EINVAL)) {
+    if (qp->state() != transport::QpState::kRts) return;  // said already
+    const std::size_t headers = wire::kUdpBytes + (route.source.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes);
+    const std::uint32_t mtu = route_mtu(route.source, route.destination, host_.address().interface_index);
+    if (mtu != 0 && packet_bytes + headers > mtu) {
+      log_error(
+          fmt::format("QP {} from {} to {} fails: its packets have {} bytes, and the route takes {} (EMSGSIZE). A "
+                      "path MTU of {} fits; or raise the MTU of the interface and of every hop to at least {}",
+                      source_qpn, from, to, packet_bytes + headers, mtu, transport::mtu_bytes(active_mtu_for(mtu)),
+                      packet_bytes + headers));
+      host_.engine().tx_refused(source_qpn, monotonic_now());
+      return;
+    }
+  }
+  if (error == std::exchange(last_send_errno_, error)) return;
+  log_warn("the kernel refuses packets from " + from + " to " + to + ": " + errno_text(error) +
+           "; the transport retries them");
+}
+
 /// With faults every packet leaves by itself, with identification 0, so that each can be dropped or delayed alone.
 void UdpLink::transmit_singly(std::span<const transport::TxDesc> descs, Ps now) noexcept {
   for (const transport::TxDesc& desc : descs) {
-    const wire::Ipv4Flow flow{host_.address(), desc.av->remote.ipv4(), desc.av->udp_source_port, wire::kRoceUdpPort};
+    const wire::Flow flow{desc.av->local, desc.av->remote, desc.av->udp_source_port, wire::kRoceUdpPort};
     const std::size_t built = build(desc, flow, 0, arena_);
     if (built == 0) continue;
     faults_->outgoing({.bytes = std::span{arena_}.first(built),
+                       .source = flow.source,
                        .destination = flow.destination,
+                       .source_qpn = desc.src_qpn,
                        .source_port = flow.source_port,
                        .tos = desc.av->traffic_class,
                        .ttl = desc.av->hop_limit},
@@ -191,9 +222,12 @@ void UdpLink::transmit_singly(std::span<const transport::TxDesc> descs, Ps now) 
 
 /// A packet that survived the faults. A full socket is one more way to lose it.
 void UdpLink::send_packet(const OutPacket& packet) noexcept {
-  const Route route{
-      .destination = packet.destination, .source_port = packet.source_port, .tos = packet.tos, .ttl = packet.ttl};
-  if (!send_bytes(route, packet.bytes, packet.bytes.size())) ++counters_.tx_errors;
+  const Route route{.source = packet.source,
+                    .destination = packet.destination,
+                    .source_port = packet.source_port,
+                    .tos = packet.tos,
+                    .ttl = packet.ttl};
+  if (!send_bytes(route, packet.source_qpn, packet.bytes, packet.bytes.size())) ++counters_.tx_errors;
 }
 
 }  // namespace tensorwire::softhca

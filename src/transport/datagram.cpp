@@ -7,7 +7,7 @@
 
 namespace tensorwire::transport {
 
-bool serialise(const TxDesc& desc, const wire::Ipv4Flow& flow, std::uint16_t ip_id, std::vector<std::byte>& datagram) {
+bool serialise(const TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id, std::vector<std::byte>& datagram) {
   const std::size_t header_bytes = wire::header_bytes(desc.headers.opcode);
   const std::size_t pad = desc.headers.pad;
   datagram.resize(header_bytes + desc.payload_bytes + pad + wire::kIcrcBytes);
@@ -34,7 +34,7 @@ bool serialise(const TxDesc& desc, const wire::Ipv4Flow& flow, std::uint16_t ip_
   return true;
 }
 
-std::uint32_t icrc_of(std::span<const std::byte> datagram, std::size_t header_bytes, const wire::Ipv4Flow& flow,
+std::uint32_t icrc_of(std::span<const std::byte> datagram, std::size_t header_bytes, const wire::Flow& flow,
                       std::uint16_t ip_id) noexcept {
   std::uint32_t crc = wire::icrc_begin(flow, datagram.size(), ip_id);
   crc = wire::icrc_headers(crc, datagram.first(header_bytes));
@@ -43,7 +43,7 @@ std::uint32_t icrc_of(std::span<const std::byte> datagram, std::size_t header_by
 }
 
 Arrival place(std::span<const std::byte> datagram, const wire::Parsed& parsed, const RxVerdict& verdict,
-              const wire::Ipv4Flow& flow, std::uint16_t ip_id) noexcept {
+              const wire::Flow& flow, std::uint16_t ip_id) noexcept {
   const std::span<const std::byte> payload = datagram.subspan(parsed.header_bytes, parsed.payload_bytes);
   const std::uint32_t carried = load_le32(datagram.last(wire::kIcrcBytes).data());
   if (verdict.action == RxAction::kPlace && !verdict.verify_first) {

@@ -14,18 +14,18 @@
 namespace tensorwire::transport {
 
 /// Fills `datagram` with the UDP payload of `desc`. False when the memory of a piece is gone.
-[[nodiscard]] bool serialise(const TxDesc& desc, const wire::Ipv4Flow& flow, std::uint16_t ip_id,
+[[nodiscard]] bool serialise(const TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id,
                              std::vector<std::byte>& datagram);
 
 /// The ICRC of a UDP payload whose header stack is `header_bytes` long; its last four bytes are not read.
 [[nodiscard]] std::uint32_t icrc_of(std::span<const std::byte> datagram, std::size_t header_bytes,
-                                    const wire::Ipv4Flow& flow, std::uint16_t ip_id) noexcept;
+                                    const wire::Flow& flow, std::uint16_t ip_id) noexcept;
 
 enum class Arrival : std::uint8_t { kGood, kBadIcrc, kMemoryGone };
 
 /// Verifies the ICRC and copies the payload to the pieces of `verdict`; before the ICRC is known only where the verdict
 /// permits that.
 [[nodiscard]] Arrival place(std::span<const std::byte> datagram, const wire::Parsed& parsed, const RxVerdict& verdict,
-                            const wire::Ipv4Flow& flow, std::uint16_t ip_id) noexcept;
+                            const wire::Flow& flow, std::uint16_t ip_id) noexcept;
 
 }  // namespace tensorwire::transport

@@ -210,6 +210,13 @@ void Engine::tx_failed(const TxDesc& desc, Ps) noexcept {
   impl_->settle();
 }
 
+void Engine::tx_refused(std::uint32_t qpn, Ps) noexcept {
+  Qp* const qp = impl_->queue_pairs.find(qpn);
+  if (qp == nullptr || qp->ud || qp->state() != QpState::kRts) return;
+  qp->requester.refused();
+  impl_->settle();
+}
+
 RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_bytes, const PacketSource& source,
                            Ps) const noexcept {
   RxVerdict verdict;

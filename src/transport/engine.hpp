@@ -193,6 +193,9 @@ class Engine {
   /// The link could not read the pieces of a descriptor that next_tx gave (memory gone): local protection error for its
   /// work request.
   void tx_failed(const TxDesc& desc, Ps now) noexcept;
+  /// The link can never send what this queue pair sends (larger than the network takes): it fails, its oldest work
+  /// request with a local queue-pair operation error. A datagram is only lost.
+  void tx_refused(std::uint32_t qpn, Ps now) noexcept;
 
   // ---- ingress
   [[nodiscard]] RxVerdict classify(const wire::Headers& headers, std::uint32_t payload_bytes,

@@ -49,6 +49,8 @@ class Requester {
   bool build(TxDesc& out, Ps now) noexcept;
   /// The packet with this PSN could not be read from memory.
   void source_lost(std::uint32_t psn) noexcept;
+  /// The link refuses the packets of this queue pair for good.
+  void refused() noexcept;
 
   // ---- answers and time (requester_rx.cpp)
   /// An answer to `psn` could have been caused by what was sent: neither old, nor of an earlier life of this QPN.

@@ -191,6 +191,13 @@ void Requester::stall(WcStatus status) noexcept {
   }
 }
 
+void Requester::refused() noexcept {
+  // Without a work request of our own it was an answer to the peer that did not fit; then the event tells.
+  if (qp_.send_queue().head() != qp_.send_queue().posted()) return fail_head(WcStatus::kLocalQpOperationError);
+  qp_.enter_error();
+  qp_.raise(AsyncEvent::kQpFatal);
+}
+
 void Requester::source_lost(std::uint32_t psn) noexcept {
   if (qp_.state() != QpState::kRts || !expects(psn)) return;
   // Move to the work request that holds psn; what was sent after it is forgotten and will never be sent.

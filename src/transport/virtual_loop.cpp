@@ -14,8 +14,8 @@ constexpr std::uint64_t kBudgetBytes = 64 * 1024;
 /// Ethernet, IPv4, UDP, preamble, FCS and gap around a datagram.
 constexpr std::size_t kFramingBytes = 66;
 
-wire::Ipv4Flow flow(const wire::Gid& source, const wire::Gid& destination, std::uint16_t source_port) noexcept {
-  return {source.ipv4(), destination.ipv4(), source_port, wire::kRoceUdpPort};
+wire::Flow flow(const wire::Gid& source, const wire::Gid& destination, std::uint16_t source_port) noexcept {
+  return {source, destination, source_port, wire::kRoceUdpPort};
 }
 
 }  // namespace

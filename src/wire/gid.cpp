@@ -9,8 +9,6 @@ namespace tensorwire::wire {
 
 namespace {
 
-constexpr std::array<std::uint8_t, 12> kMappedPrefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
 using Text = std::array<char, INET6_ADDRSTRLEN>;
 
 /// The text with a terminating zero, as inet_pton wants it; false where it cannot be an address.
@@ -27,22 +25,6 @@ std::array<std::uint8_t, 4> octets(std::uint32_t host_order) noexcept {
 
 }  // namespace
 
-bool Gid::is_ipv4() const noexcept { return std::equal(kMappedPrefix.begin(), kMappedPrefix.end(), bytes.begin()); }
-
-bool Gid::is_link_local() const noexcept { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
-
-std::uint32_t Gid::ipv4() const noexcept {
-  return (std::uint32_t{bytes[12]} << 24) | (std::uint32_t{bytes[13]} << 16) | (std::uint32_t{bytes[14]} << 8) |
-         std::uint32_t{bytes[15]};
-}
-
-Gid Gid::from_ipv4(std::uint32_t host_order) noexcept {
-  Gid gid;
-  const auto address = octets(host_order);
-  std::copy(address.begin(), address.end(), std::copy(kMappedPrefix.begin(), kMappedPrefix.end(), gid.bytes.begin()));
-  return gid;
-}
-
 std::string to_string(const Gid& gid) {
   Text text{};
   inet_ntop(AF_INET6, gid.bytes.data(), text.data(), text.size());
@@ -58,6 +40,8 @@ std::optional<Gid> parse_gid(std::string_view text) {
   if (inet_pton(AF_INET, terminated.data(), &address) == 1) return Gid::from_ipv4(ntohl(address.s_addr));
   return std::nullopt;
 }
+
+std::string address_text(const Gid& gid) { return gid.is_ipv4() ? ipv4_text(gid.ipv4()) : to_string(gid); }
 
 std::string ipv4_text(std::uint32_t host_order) {
   const auto address = octets(host_order);

@@ -20,7 +20,7 @@ constexpr std::uint32_t kAfterDummyLrh = 0xdebb'20e3;
 
 constexpr std::size_t kMaskedBthByte = 4;
 
-void store_masked_ipv4(const Ipv4Flow& flow, std::size_t ip_bytes, std::uint16_t ip_id, std::byte* p) noexcept {
+void store_masked_ipv4(const Flow& flow, std::size_t ip_bytes, std::uint16_t ip_id, std::byte* p) noexcept {
   p[0] = std::byte{0x45};
   p[1] = std::byte{0xff};  // ToS
   store_be16(p + 2, static_cast<std::uint16_t>(ip_bytes));
@@ -29,11 +29,20 @@ void store_masked_ipv4(const Ipv4Flow& flow, std::size_t ip_bytes, std::uint16_t
   p[8] = std::byte{0xff};      // TTL
   p[9] = std::byte{17};        // UDP
   store_be16(p + 10, 0xffff);  // header checksum
-  store_be32(p + 12, flow.source);
-  store_be32(p + 16, flow.destination);
+  std::memcpy(p + 12, flow.source.bytes.data() + 12, 4);
+  std::memcpy(p + 16, flow.destination.bytes.data() + 12, 4);
 }
 
-void store_masked_udp(const Ipv4Flow& flow, std::size_t udp_bytes, std::byte* p) noexcept {
+void store_masked_ipv6(const Flow& flow, std::size_t payload_bytes, std::byte* p) noexcept {
+  store_be32(p, 0x6fff'ffff);  // traffic class, flow label
+  store_be16(p + 4, static_cast<std::uint16_t>(payload_bytes));
+  p[6] = std::byte{17};    // UDP
+  p[7] = std::byte{0xff};  // hop limit
+  std::memcpy(p + 8, flow.source.bytes.data(), 16);
+  std::memcpy(p + 24, flow.destination.bytes.data(), 16);
+}
+
+void store_masked_udp(const Flow& flow, std::size_t udp_bytes, std::byte* p) noexcept {
   store_be16(p, flow.source_port);
   store_be16(p + 2, flow.destination_port);
   store_be16(p + 4, static_cast<std::uint16_t>(udp_bytes));
@@ -62,11 +71,17 @@ std::uint32_t crc_update(std::uint32_t crc, std::span<const std::byte> bytes) no
   return updated;
 }
 
-std::uint32_t icrc_begin(const Ipv4Flow& flow, std::size_t udp_payload_bytes, std::uint16_t ip_id) noexcept {
-  std::array<std::byte, kIpv4Bytes + kUdpBytes> masked;
-  store_masked_ipv4(flow, kIpv4Bytes + kUdpBytes + udp_payload_bytes, ip_id, masked.data());
-  store_masked_udp(flow, kUdpBytes + udp_payload_bytes, masked.data() + kIpv4Bytes);
-  return crc_update(kAfterDummyLrh, masked);
+std::uint32_t icrc_begin(const Flow& flow, std::size_t udp_payload_bytes, std::uint16_t ip_id) noexcept {
+  std::array<std::byte, kIpv6Bytes + kUdpBytes> masked;
+  const std::size_t udp_bytes = kUdpBytes + udp_payload_bytes;
+  const std::size_t ip_bytes = ip_header_bytes(flow);
+  if (flow.is_ipv4()) {
+    store_masked_ipv4(flow, ip_bytes + udp_bytes, ip_id, masked.data());
+  } else {
+    store_masked_ipv6(flow, udp_bytes, masked.data());
+  }
+  store_masked_udp(flow, udp_bytes, masked.data() + ip_bytes);
+  return crc_update(kAfterDummyLrh, {masked.data(), ip_bytes + kUdpBytes});
 }
 
 std::uint32_t icrc_headers(std::uint32_t crc, std::span<const std::byte> header_stack) noexcept {

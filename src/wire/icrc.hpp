@@ -1,21 +1,32 @@
 // The invariant CRC of RoCEv2 (annex A17): CRC-32 (reflected 0x04C11DB7) over 8 bytes of ones, the IP, UDP and IB
 // headers with the fields that routers may change set to ones, the payload and the pad; stored little-endian. The CRC
-// of bytes is ISA-L's. The IPv4 identification is covered: see IcrcSeed.
+// of bytes is ISA-L's. The IPv4 identification is covered: see icrc_shift_id(). IPv6 has none.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "wire/gid.hpp"
+
 namespace tensorwire::wire {
 
-/// What the ICRC needs to know of the IPv4 and UDP headers around a packet. Addresses in host byte order.
-struct Ipv4Flow {
-  std::uint32_t source = 0;
-  std::uint32_t destination = 0;
+/// What the ICRC needs to know of the IP and UDP headers around a packet. Both addresses are of one family: IPv4-mapped
+/// ones make an IPv4 header.
+struct Flow {
+  Gid source;
+  Gid destination;
   std::uint16_t source_port = 0;
   std::uint16_t destination_port = 0;
+
+  [[nodiscard]] constexpr bool is_ipv4() const noexcept { return destination.is_ipv4(); }
 };
+
+/// A Flow of IPv4 addresses in host byte order.
+[[nodiscard]] constexpr Flow ipv4_flow(std::uint32_t source, std::uint32_t destination, std::uint16_t source_port,
+                                       std::uint16_t destination_port) noexcept {
+  return {Gid::from_ipv4(source), Gid::from_ipv4(destination), source_port, destination_port};
+}
 
 /// CRC register (not inverted) after `bytes`, starting from register `crc`.
 [[nodiscard]] std::uint32_t crc_update(std::uint32_t crc, std::span<const std::byte> bytes) noexcept;
@@ -24,10 +35,10 @@ struct Ipv4Flow {
 /// all earlier ones, so a consumer may poll the end of a message. `from` must not change meanwhile: it is read twice.
 [[nodiscard]] std::uint32_t crc_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept;
 
-/// Register after 8 bytes of ones and the masked IPv4 (DF set, no options) and UDP headers.
-/// `udp_payload_bytes` includes the ICRC. `ip_id` is the IPv4 identification, which the ICRC covers.
-[[nodiscard]] std::uint32_t icrc_begin(const Ipv4Flow& flow, std::size_t udp_payload_bytes,
-                                       std::uint16_t ip_id) noexcept;
+/// Register after 8 bytes of ones and the masked IPv4 (DF set, no options) or IPv6 (no extension headers) and UDP
+/// headers. `udp_payload_bytes` includes the ICRC. `ip_id` is the IPv4 identification, which the ICRC covers; IPv6 has
+/// none.
+[[nodiscard]] std::uint32_t icrc_begin(const Flow& flow, std::size_t udp_payload_bytes, std::uint16_t ip_id) noexcept;
 
 /// icrc_begin() for identification `ip_id` from the register for identification 0 of the same flow and length: CRC is
 /// linear, so this is a table look-up and not a second pass over the headers. `tail_bytes` is how many bytes followed

@@ -12,30 +12,19 @@ namespace {
 
 constexpr std::size_t kIpv4At = kNetworkHeaderBytes - kIpv4Bytes;
 constexpr std::byte kVersion4WithoutOptions{0x45};
-constexpr std::byte kNextHeaderUdp{17};
 constexpr std::uint32_t kVersion6 = 6U << 28;
-
-void encode_ipv6(const NetworkHeader& header, std::size_t udp_payload_bytes, std::byte* ip) noexcept {
-  store_be32(ip, kVersion6 | std::uint32_t{header.traffic_class} << 20);
-  store_be16(ip + 4, static_cast<std::uint16_t>(kUdpBytes + udp_payload_bytes));
-  ip[6] = kNextHeaderUdp;
-  ip[7] = static_cast<std::byte>(header.hop_limit);
-  std::memcpy(ip + 8, header.source.bytes.data(), header.source.bytes.size());
-  std::memcpy(ip + 24, header.destination.bytes.data(), header.destination.bytes.size());
-}
 
 }  // namespace
 
 void encode_network_header(const NetworkHeader& header, std::size_t udp_payload_bytes,
                            std::span<std::byte, kNetworkHeaderBytes> out) noexcept {
+  const FrameInfo info{
+      .flow = {header.source, header.destination}, .tos = header.traffic_class, .ttl = header.hop_limit};
   if (!header.source.is_ipv4() || !header.destination.is_ipv4()) {
-    encode_ipv6(header, udp_payload_bytes, out.data());
+    encode_ipv6_header(info, udp_payload_bytes, out);
     return;
   }
   std::fill_n(out.begin(), kIpv4At, std::byte{0});
-  const FrameInfo info{.flow = {header.source.ipv4(), header.destination.ipv4(), 0, 0},
-                       .tos = header.traffic_class,
-                       .ttl = header.hop_limit};
   encode_ipv4_header(info, udp_payload_bytes, out.last<kIpv4Bytes>());
 }
 

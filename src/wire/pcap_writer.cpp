@@ -45,15 +45,17 @@ void PcapWriter::append(const void* bytes, std::size_t size) noexcept {
 void PcapWriter::write(const FrameInfo& info, std::span<const std::byte> udp_payload, Ps time) noexcept {
   assert(udp_payload.size() <= kMaxUdpPayloadBytes);
   const std::int64_t time_ns = epoch_ns_ + time / kNanosecond;
-  const auto frame_bytes = static_cast<std::uint32_t>(kFrameHeaderBytes + udp_payload.size());
 
-  std::array<std::byte, pcap::kRecordHeaderBytes + kFrameHeaderBytes> head;
-  store_be32(head.data(), static_cast<std::uint32_t>(time_ns / kNanosecondsPerSecond));
-  store_be32(head.data() + 4, static_cast<std::uint32_t>(time_ns % kNanosecondsPerSecond));
-  store_be32(head.data() + 8, frame_bytes);
-  store_be32(head.data() + 12, frame_bytes);
-  encode_frame_headers(info, udp_payload.size(), std::span(head).last<kFrameHeaderBytes>());
-  append(head.data(), head.size());
+  std::array<std::byte, kMaxFrameHeaderBytes> frame_head;
+  const std::size_t head_bytes = encode_frame_headers(info, udp_payload, frame_head);
+  const auto frame_bytes = static_cast<std::uint32_t>(head_bytes + udp_payload.size());
+  std::array<std::byte, pcap::kRecordHeaderBytes> record_head;
+  store_be32(record_head.data(), static_cast<std::uint32_t>(time_ns / kNanosecondsPerSecond));
+  store_be32(record_head.data() + 4, static_cast<std::uint32_t>(time_ns % kNanosecondsPerSecond));
+  store_be32(record_head.data() + 8, frame_bytes);
+  store_be32(record_head.data() + 12, frame_bytes);
+  append(record_head.data(), record_head.size());
+  append(frame_head.data(), head_bytes);
   append(udp_payload.data(), udp_payload.size());
 }
 

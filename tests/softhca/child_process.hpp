@@ -29,10 +29,10 @@ class ChildProcess {
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
 
-  /// The exit status, or -1 when a signal ended it or it did not end within ten seconds.
-  int wait() {
+  /// The exit status, or -1 when a signal ended it or it did not end within `bound`.
+  int wait(std::chrono::milliseconds bound = std::chrono::seconds{10}) {
     using namespace std::chrono_literals;
-    for (int i = 0; i < 10'000; ++i, std::this_thread::sleep_for(1ms)) {
+    for (auto left = bound; left > 0ms; left -= 1ms, std::this_thread::sleep_for(1ms)) {
       int status = 0;
       if (::waitpid(pid_, &status, WNOHANG) != pid_) continue;
       pid_ = -1;

@@ -204,7 +204,8 @@ std::vector<std::byte> packet_bytes(int id, std::size_t bytes = 64) {
 
 void send(FaultInjector& injector, int id, Ps now, Sink& sink, std::uint8_t tos = 104 | 2) {
   const auto bytes = packet_bytes(id);
-  injector.outgoing({.bytes = bytes, .destination = 1, .source_port = 0xc001, .tos = tos}, now, sink);
+  injector.outgoing({.bytes = bytes, .destination = wire::Gid::from_ipv4(1), .source_port = 0xc001, .tos = tos}, now,
+                    sink);
 }
 
 TEST(FaultInjector, WithoutFaultsPacketsPass) {

@@ -7,17 +7,23 @@
 namespace tensorwire::softhca {
 namespace {
 
-constexpr wire::Ipv4Flow kFlow{0x7f000001, 0x7f000002, 0xc001, wire::kRoceUdpPort};
+constexpr wire::Flow kFlow = wire::ipv4_flow(0x7f000001, 0x7f000002, 0xc001, wire::kRoceUdpPort);
 
 TEST(Hello, ComesBackAsItWas) {
-  const Hello hello{.answer_wanted = true, .sharers = 7, .receive_buffer_bytes = 8ULL << 20};
-  const auto parsed = parse_hello(encode_hello(hello, kFlow), kFlow);
-  ASSERT_TRUE(parsed);
-  EXPECT_EQ(*parsed, hello);
+  const Hello hello{
+      .answer_wanted = true, .sender_slot = 3, .receiver_slot = 255, .sharers = 7, .receive_buffer_bytes = 8ULL << 20};
+  for (const wire::Flow& flow :
+       {kFlow, wire::Flow{*wire::parse_gid("fe80::1"), *wire::parse_gid("fe80::2"), 0xc001, wire::kRoceUdpPort}}) {
+    const auto parsed = parse_hello(encode_hello(hello, flow), flow);
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(*parsed, hello);
+  }
 }
 
 TEST(Hello, EveryFlippedBitIsNoticed) {
-  const auto good = encode_hello({.answer_wanted = false, .sharers = 3, .receive_buffer_bytes = 212'992}, kFlow);
+  const auto good = encode_hello(
+      {.answer_wanted = false, .sender_slot = 1, .receiver_slot = 2, .sharers = 3, .receive_buffer_bytes = 212'992},
+      kFlow);
   for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
     if (bit / 8 == 4) continue;  // BTH byte 4: routers may change it, so the ICRC does not cover it
     auto bad = good;
@@ -28,8 +34,8 @@ TEST(Hello, EveryFlippedBitIsNoticed) {
 
 TEST(Hello, BelongsToItsFlowAndItsLength) {
   const auto good = encode_hello({}, kFlow);
-  wire::Ipv4Flow other = kFlow;
-  other.source += 1;
+  wire::Flow other = kFlow;
+  other.source.bytes[15] ^= 1;
   EXPECT_FALSE(parse_hello(good, other));
   EXPECT_FALSE(parse_hello(std::span{good}.first(good.size() - 1), kFlow));
   EXPECT_FALSE(parse_hello({}, kFlow));

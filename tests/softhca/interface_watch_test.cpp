@@ -72,13 +72,15 @@ TEST(ParseChanges, AddressesComeAndGo) {
   EXPECT_EQ(parse(address_message(RTM_DELADDR)), (InterfaceChanges{.address_removed = true}));
   EXPECT_EQ(parse(address_message(RTM_DELADDR) + address_message(RTM_NEWADDR)),
             (InterfaceChanges{.address_added = true, .address_removed = true}));
+  EXPECT_EQ(parse(address_message(RTM_NEWADDR, kOurs, AF_INET6)), (InterfaceChanges{.ipv6_changed = true}));
+  EXPECT_EQ(parse(address_message(RTM_DELADDR, kOurs, AF_INET6)), (InterfaceChanges{.ipv6_changed = true}));
 }
 
 TEST(ParseChanges, WhatIsNotOursSaysNothing) {
   EXPECT_EQ(parse(link_message(RTM_NEWLINK, 0, kOurs + 1)), InterfaceChanges{});
   EXPECT_EQ(parse(link_message(RTM_DELLINK, 0, kOurs, AF_BRIDGE)), InterfaceChanges{});
   EXPECT_EQ(parse(address_message(RTM_DELADDR, kOurs + 1)), InterfaceChanges{});
-  EXPECT_EQ(parse(address_message(RTM_DELADDR, kOurs, AF_INET6)), InterfaceChanges{});
+  EXPECT_EQ(parse(address_message(RTM_DELADDR, kOurs, AF_PACKET)), InterfaceChanges{});
   EXPECT_EQ(parse(link_message(RTM_NEWNEIGH, 0)), InterfaceChanges{});
 }
 

@@ -52,9 +52,9 @@ inline void need(const std::string& command) {
 
 /// The result of `body` (kPassed, kFailed) run in a network of its own, or kNoNamespace.
 template <class Body>
-[[nodiscard]] int in_own_network(Body body) {
+[[nodiscard]] int in_own_network(Body body, std::chrono::seconds bound = std::chrono::seconds{10}) {
   ChildProcess child([&] { return enter_own_network() ? body() : kNoNamespace; });
-  return child.wait();
+  return child.wait(bound);
 }
 
 /// In the child, where GoogleTest does not reach: says what was wrong and remembers it.

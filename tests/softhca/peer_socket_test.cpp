@@ -29,7 +29,7 @@ std::uint32_t address_of_test() {
 UniqueFd listen_at(std::uint32_t ipv4, int backlog) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address{};
-  const socklen_t length = rendezvous_address(ipv4, address);
+  const socklen_t length = rendezvous_address(ipv4, 1, address);
   EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
   EXPECT_EQ(::listen(fd.get(), backlog), 0);
   return fd;
@@ -88,7 +88,7 @@ TEST(Greeting, AnotherVersionIsSeenWhateverFollows) {
 // ---- connecting
 
 TEST(ConnectToPeer, NobodyThere) {
-  const ConnectResult result = connect_to_peer(address_of_test(), 500);
+  const ConnectResult result = connect_to_peer(address_of_test(), 1, 500);
   EXPECT_FALSE(result.socket);
   EXPECT_EQ(result.error, ECONNREFUSED);
 }
@@ -99,7 +99,7 @@ TEST(ConnectToPeer, AListenerThatAcceptsNobodyCostsTheBound) {
   int error = 0;
   const auto start = std::chrono::steady_clock::now();
   while (error == 0 && queued.size() < 100) {
-    queued.push_back(connect_to_peer(address_of_test(), 100));
+    queued.push_back(connect_to_peer(address_of_test(), 1, 100));
     error = queued.back().error;
   }
   EXPECT_EQ(error, ETIMEDOUT);
@@ -112,7 +112,7 @@ TEST(ConnectToPeer, AnotherUsersListenerGetsNothing) {
   const std::uint32_t address = address_of_test();
   ChildProcess child([&] {
     constexpr uid_t kNobody = 65534;
-    return ::setresuid(kNobody, kNobody, kNobody) == 0 ? connect_to_peer(address, 500).error : -1;
+    return ::setresuid(kNobody, kNobody, kNobody) == 0 ? connect_to_peer(address, 1, 500).error : -1;
   });
   EXPECT_EQ(child.wait(), EACCES);
 }
@@ -122,7 +122,7 @@ TEST(ConnectToPeer, AnotherUsersListenerGetsNothing) {
 /// Both ends of a connection as the listener of an HCA makes it.
 struct Pair {
   UniqueFd listener = listen_at(address_of_test(), 4);
-  UniqueFd sender = std::move(connect_to_peer(address_of_test(), 500).socket);
+  UniqueFd sender = std::move(connect_to_peer(address_of_test(), 1, 500).socket);
   UniqueFd receiver{::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
   RingMemory memory = RingMemory::create();
   UniqueFd event_a{::eventfd(0, EFD_CLOEXEC)};
@@ -280,7 +280,7 @@ TEST(CheckOfferOfAChild, ProbeIsReadInItsMemory) {
   Signal checked;
   ChildProcess child([&] {
     g_probe = 2;
-    const ConnectResult connection = connect_to_peer(address, 1000);
+    const ConnectResult connection = connect_to_peer(address, 1, 1000);
     const RingMemory memory = RingMemory::create();
     const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
     const int error =

@@ -339,6 +339,25 @@ TEST_F(Requester, SourceThatTheLinkCannotReadIsALocalProtectionError) {
   expect_completions({});
 }
 
+TEST_F(Requester, PacketsThatTheLinkRefusesFailTheQueuePair) {
+  post(1, 2048);
+  post(2, 1024);
+  ASSERT_EQ(lab.pull().size(), 3U);
+  lab.host.engine.tx_refused(Lab::kQpn + 1, lab.now);  // nobody
+  expect_completions({});
+  lab.host.engine.tx_refused(Lab::kQpn, lab.now);
+  expect_completions({{1, WcStatus::kLocalQpOperationError}, {2, WcStatus::kFlushError}});
+  EXPECT_EQ(lab.end.qp->state(), QpState::kErr);
+  lab.host.engine.tx_refused(Lab::kQpn, lab.now);  // and again
+  expect_completions({});
+}
+
+TEST_F(Requester, AnAnswerThatTheLinkRefusesFailsTheQueuePairToo) {
+  lab.host.engine.tx_refused(Lab::kQpn, lab.now);
+  expect_completions({});
+  EXPECT_EQ(lab.end.qp->state(), QpState::kErr);
+}
+
 TEST_F(Requester, AResetQueuePairForgetsItsWindow) {
   post(1, 1 << 19);
   lab.pull();

@@ -17,22 +17,19 @@ using testing::random_bytes;
 constexpr std::size_t kIp = kEthernetBytes;
 constexpr std::size_t kUdp = kEthernetBytes + kIpv4Bytes;
 
-FrameInfo random_info(Random& random) {
+FrameInfo random_info(Random& random, bool ipv6 = false) {
   FrameInfo info;
-  info.flow = {.source = static_cast<std::uint32_t>(random.next()),
-               .destination = static_cast<std::uint32_t>(random.next()),
-               .source_port = static_cast<std::uint16_t>(random.next()),
-               .destination_port = static_cast<std::uint16_t>(random.next())};
+  info.flow = testing::random_flow(random, ipv6);
   info.tos = static_cast<std::uint8_t>(random.next());
   info.ttl = static_cast<std::uint8_t>(random.next());
-  info.ip_id = static_cast<std::uint16_t>(random.next());
+  if (!ipv6) info.ip_id = static_cast<std::uint16_t>(random.next());
   return info;
 }
 
 std::vector<std::byte> make_frame(const FrameInfo& info, std::span<const std::byte> payload) {
-  std::vector<std::byte> frame(kFrameHeaderBytes + payload.size());
-  encode_frame_headers(info, payload.size(), std::span(frame).first<kFrameHeaderBytes>());
-  std::copy(payload.begin(), payload.end(), frame.begin() + kFrameHeaderBytes);
+  std::vector<std::byte> frame(kMaxFrameHeaderBytes);
+  frame.resize(encode_frame_headers(info, payload, std::span(frame).first<kMaxFrameHeaderBytes>()));
+  frame.insert(frame.end(), payload.begin(), payload.end());
   return frame;
 }
 
@@ -81,25 +78,53 @@ TEST(Checksum, Ipv4HeaderOfAKnownPacket) {
 
 TEST(Frame, BytesOfAKnownPacket) {
   FrameInfo info;
-  info.flow = {.source = 0xc0a80007, .destination = 0xc0a80002, .source_port = 0xc000, .destination_port = 4791};
+  info.flow = ipv4_flow(0xc0a80007, 0xc0a80002, 0xc000, 4791);
   info.tos = 2;
   info.ip_id = 0x98c6;
-  std::array<std::byte, kFrameHeaderBytes> out;
-  encode_frame_headers(info, 0x38 - kUdpBytes, out);
-  EXPECT_EQ(std::vector<std::byte>(out.begin(), out.end()), from_hex("0200c0a80002"
-                                                                     "0200c0a80007"
-                                                                     "0800"
-                                                                     "4502004c98c640004011207fc0a80007c0a80002"
-                                                                     "c00012b700380000"));
+  auto frame = make_frame(info, std::vector<std::byte>(0x38 - kUdpBytes));
+  frame.resize(kEthernetBytes + kIpv4Bytes + kUdpBytes);
+  EXPECT_EQ(frame, from_hex("0200c0a80002"
+                            "0200c0a80007"
+                            "0800"
+                            "4502004c98c640004011207fc0a80007c0a80002"
+                            "c00012b700380000"));
+}
+
+TEST(Frame, BytesOfAKnownIpv6Packet) {
+  FrameInfo info;
+  info.flow = {*parse_gid("fe80::1"), *parse_gid("fe80::2"), 0xc000, 4791};
+  info.tos = 2;
+  // The checksum by hand: fe80 + 1 + fe80 + 2 + length c + protocol 11 + c000 + 12b7 + c + 0102 + 0304 = 2d3e9.
+  EXPECT_EQ(make_frame(info, from_hex("01020304")), from_hex("020600000002"
+                                                             "020600000001"
+                                                             "86dd"
+                                                             "60200000000c1140"
+                                                             "fe800000000000000000000000000001"
+                                                             "fe800000000000000000000000000002"
+                                                             "c00012b7000c2c14"
+                                                             "01020304"));
+}
+
+/// RFC 8200 section 8.1: the words of pseudo header, UDP header and payload, the checksum included, sum to ones.
+TEST(Frame, Ipv6ChecksumsAreRight) {
+  Random random(6);
+  for (int i = 0; i < 300; ++i) {
+    const auto payload = random_bytes(random, random.below(3000));
+    const auto frame = make_frame(random_info(random, true), payload);
+    std::vector<std::byte> summed(frame.begin() + kIp + 8, frame.end());
+    const std::uint64_t length_and_protocol = kUdpBytes + payload.size() + 17;
+    EXPECT_EQ(internet_checksum(summed, length_and_protocol), 0);
+  }
 }
 
 TEST(Frame, RoundTripsWithAndWithoutVlanTag) {
   Random random(1);
   for (int i = 0; i < 500; ++i) {
-    const FrameInfo info = random_info(random);
+    const bool ipv6 = i % 2 != 0;
+    const FrameInfo info = random_info(random, ipv6);
     const auto payload = random_bytes(random, i == 0 ? kMaxUdpPayloadBytes : random.below(5000));
     const auto frame = make_frame(info, payload);
-    EXPECT_EQ(internet_checksum({frame.data() + kIp, kIpv4Bytes}), 0);
+    EXPECT_TRUE(ipv6 || internet_checksum({frame.data() + kIp, kIpv4Bytes}) == 0);
     for (const auto& variant : {frame, with_vlan_tag(frame)}) {
       const auto parsed = parse_frame(variant);
       ASSERT_TRUE(parsed);
@@ -111,15 +136,18 @@ TEST(Frame, RoundTripsWithAndWithoutVlanTag) {
 
 TEST(Frame, EthernetPaddingIsNotPayload) {
   Random random(2);
-  auto frame = make_frame(random_info(random), random_bytes(random, 5));
-  frame.resize(60);
-  EXPECT_EQ(parse_exact(frame), 5U);
+  for (const bool ipv6 : {false, true}) {
+    auto frame = make_frame(random_info(random, ipv6), random_bytes(random, 5));
+    frame.resize(80);
+    EXPECT_EQ(parse_exact(frame), 5U);
+  }
 }
 
 TEST(Frame, EveryTruncationIsRefused) {
   Random random(3);
   const auto frame = make_frame(random_info(random), random_bytes(random, 40));
-  for (const auto& variant : {frame, with_vlan_tag(frame)}) {
+  const auto frame6 = make_frame(random_info(random, true), random_bytes(random, 40));
+  for (const auto& variant : {frame, with_vlan_tag(frame), frame6, with_vlan_tag(frame6)}) {
     ASSERT_EQ(parse_exact(variant), 40U);
     for (std::size_t n = 0; n < variant.size(); ++n) EXPECT_EQ(parse_exact({variant.data(), n}), std::nullopt) << n;
   }
@@ -133,9 +161,9 @@ TEST(Frame, RefusesWhatItDoesNotSpeak) {
     for (const int byte : bytes) frame[at++] = static_cast<std::byte>(byte);
     return !parse_exact(frame).has_value();
   };
-  EXPECT_TRUE(refuses(12, {0x86, 0xdd})) << "IPv6";
+  EXPECT_TRUE(refuses(12, {0x86, 0xdd})) << "an IPv4 packet that calls itself IPv6";
   EXPECT_TRUE(refuses(12, {0x08, 0x06})) << "ARP";
-  EXPECT_TRUE(refuses(12, {0x81, 0x00})) << "a VLAN tag whose inner type is not IPv4";
+  EXPECT_TRUE(refuses(12, {0x81, 0x00})) << "a VLAN tag whose inner type is not IP";
   EXPECT_TRUE(refuses(kIp, {0x46})) << "IP options";
   EXPECT_TRUE(refuses(kIp, {0x65})) << "version 6";
   EXPECT_TRUE(refuses(kIp + 9, {6})) << "TCP";
@@ -149,11 +177,29 @@ TEST(Frame, RefusesWhatItDoesNotSpeak) {
   EXPECT_FALSE(refuses(kUdp + 4, {0, 8})) << "an empty datagram";
 }
 
+TEST(Frame, RefusesTheIpv6ThatItDoesNotSpeak) {
+  Random random(7);
+  const auto good = make_frame(random_info(random, true), random_bytes(random, 40));
+  const auto refuses = [&](std::size_t at, std::initializer_list<int> bytes) {
+    auto frame = good;
+    for (const int byte : bytes) frame[at++] = static_cast<std::byte>(byte);
+    return !parse_exact(frame).has_value();
+  };
+  constexpr std::size_t kUdpInIpv6 = kEthernetBytes + kIpv6Bytes;
+  EXPECT_TRUE(refuses(kIp, {0x45})) << "version 4";
+  EXPECT_TRUE(refuses(kIp + 6, {0})) << "an extension header";
+  EXPECT_TRUE(refuses(kIp + 4, {0, 7})) << "payload length below the UDP header";
+  EXPECT_TRUE(refuses(kIp + 4, {0, 49})) << "payload length beyond the frame";
+  EXPECT_TRUE(refuses(kUdpInIpv6 + 4, {0, 49})) << "UDP length beyond the IP packet";
+  EXPECT_FALSE(refuses(kUdpInIpv6 + 4, {0, 8})) << "an empty datagram";
+}
+
 TEST(Frame, RandomDamageNeverCrashes) {
   Random random(5);
   const auto good = with_vlan_tag(make_frame(random_info(random), random_bytes(random, 60)));
+  const auto good6 = with_vlan_tag(make_frame(random_info(random, true), random_bytes(random, 60)));
   for (int i = 0; i < 100'000; ++i) {
-    auto frame = good;
+    auto frame = i % 2 == 0 ? good : good6;
     for (std::uint32_t flips = 1 + random.below(4); flips > 0; --flips) {
       frame[random.below(static_cast<std::uint32_t>(frame.size()))] = static_cast<std::byte>(random.next());
     }

@@ -84,8 +84,24 @@ inline std::size_t random_payload_bytes(Random& random, Opcode opcode) {
 
 inline std::uint8_t pad_of(std::size_t payload_bytes) { return static_cast<std::uint8_t>((0 - payload_bytes) & 3U); }
 
+/// Any port pair between two random addresses of the family.
+inline Flow random_flow(Random& random, bool ipv6 = false) {
+  Flow flow;
+  if (ipv6) {
+    for (Gid* gid : {&flow.source, &flow.destination}) {
+      for (std::uint8_t& byte : gid->bytes) byte = static_cast<std::uint8_t>(random.next());
+    }
+  } else {
+    flow.source = Gid::from_ipv4(static_cast<std::uint32_t>(random.next()));
+    flow.destination = Gid::from_ipv4(static_cast<std::uint32_t>(random.next()));
+  }
+  flow.source_port = static_cast<std::uint16_t>(random.next());
+  flow.destination_port = static_cast<std::uint16_t>(random.next());
+  return flow;
+}
+
 /// A whole UDP payload: headers, payload, zero pad, right ICRC.
-inline std::vector<std::byte> make_datagram(const Headers& h, std::span<const std::byte> payload, const Ipv4Flow& flow,
+inline std::vector<std::byte> make_datagram(const Headers& h, std::span<const std::byte> payload, const Flow& flow,
                                             std::uint16_t ip_id) {
   std::vector<std::byte> datagram(header_bytes(h.opcode) + payload.size() + h.pad + kIcrcBytes);
   const std::size_t stack = encode(h, datagram);

@@ -50,7 +50,7 @@ class TemporaryFile {
 
 FrameInfo some_info() {
   FrameInfo info;
-  info.flow = {.source = 0x7f000001, .destination = 0x7f000002, .source_port = 0xc123, .destination_port = 4791};
+  info.flow = ipv4_flow(0x7f000001, 0x7f000002, 0xc123, 4791);
   info.tos = 104;
   info.ip_id = 0xfffe;
   return info;
@@ -215,7 +215,7 @@ TEST(Pcap, EveryTruncationIsRefusedOrEndsBetweenRecords) {
     writer.write(some_info(), random_bytes(random, 20), 0);
   }
   const auto whole = file.content();
-  const std::size_t second = kFileHeader + kRecordHeader + kFrameHeaderBytes + 10;
+  const std::size_t second = kFileHeader + kRecordHeader + kEthernetBytes + kIpv4Bytes + kUdpBytes + 10;
   for (std::size_t n = 0; n <= whole.size(); ++n) {
     const std::vector<std::byte> cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n));
     const bool between = n == kFileHeader || n == second || n == whole.size();

@@ -18,14 +18,18 @@ inline std::uint32_t reference_crc(std::uint32_t crc, std::span<const std::byte>
   return crc;
 }
 
-/// ICRC of a whole IPv4 packet (IP header first) without its last 4 bytes, masked as annex A17 says.
+/// ICRC of a whole packet (IP header first) without its last 4 bytes, masked as annex A17 says.
 inline std::uint32_t reference_icrc(std::vector<std::byte> packet) {
-  constexpr std::size_t kUdp = 20;
-  constexpr std::size_t kBth = 28;
-  for (const std::size_t at :
-       {std::size_t{1}, std::size_t{8}, std::size_t{10}, std::size_t{11}, kUdp + 6, kUdp + 7, kBth + 4}) {
-    packet.at(at) = std::byte{0xff};
+  const bool ipv6 = std::to_integer<unsigned>(packet.at(0)) >> 4 == 6;
+  const std::size_t udp = ipv6 ? 40 : 20;
+  std::vector<std::size_t> changeable{udp + 6, udp + 7, udp + 8 + 4};  // UDP checksum, FECN/BECN/reserved
+  if (ipv6) {
+    packet[0] |= std::byte{0x0f};                           // traffic class, flow label
+    changeable.insert(changeable.end(), {1U, 2U, 3U, 7U});  // and hop limit
+  } else {
+    changeable.insert(changeable.end(), {1U, 8U, 10U, 11U});  // ToS, TTL, header checksum
   }
+  for (const std::size_t at : changeable) packet.at(at) = std::byte{0xff};
   packet.insert(packet.begin(), 8, std::byte{0xff});
   return ~reference_crc(0xffffffffU, packet);
 }

@@ -45,6 +45,9 @@ struct Address {
   std::uint32_t psn = 0;
   std::uint64_t buffer = 0;
   std::uint32_t rkey = 0;
+  wire::Gid gid = {};  ///< zero: that of ipv4
+
+  [[nodiscard]] wire::Gid where() const { return gid.is_zero() ? wire::Gid::from_ipv4(ipv4) : gid; }
 };
 
 struct Endpoint {
@@ -56,6 +59,7 @@ struct Endpoint {
     transport::MtuCode mtu = transport::MtuCode::k4096;
     std::uint8_t traffic_class = 104;
     LinkChoice link = LinkChoice::kAuto;
+    std::uint8_t sgid_index = 1;
   };
 
   std::shared_ptr<Hca> hca;
@@ -96,7 +100,12 @@ struct Endpoint {
   }
 
   [[nodiscard]] Address address() const {
-    return {hca->device().ipv4, hca->qpn(qp), psn, reinterpret_cast<std::uint64_t>(memory.data()), key};
+    return {hca->device().ipv4,
+            hca->qpn(qp),
+            psn,
+            reinterpret_cast<std::uint64_t>(memory.data()),
+            key,
+            hca->gid_table()[settings.sgid_index].gid};
   }
 
   int to_init() const {
@@ -108,11 +117,12 @@ struct Endpoint {
         transport::kAttrState | transport::kAttrPkeyIndex | transport::kAttrPort | transport::kAttrAccessFlags);
   }
 
-  int to_rtr(const Address& peer, std::uint8_t sgid_index = 1) const {
+  int to_rtr(const Address& peer) const { return to_rtr(peer, settings.sgid_index); }
+  int to_rtr(const Address& peer, std::uint8_t sgid_index) const {
     transport::QpAttr attr;
     attr.state = transport::QpState::kRtr;
     attr.has_grh = true;
-    attr.av.remote = wire::Gid::from_ipv4(peer.ipv4);
+    attr.av.remote = peer.where();
     attr.av.sgid_index = sgid_index;
     attr.av.traffic_class = settings.traffic_class;
     attr.path_mtu = settings.mtu;

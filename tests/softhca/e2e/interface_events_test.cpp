@@ -66,10 +66,12 @@ bool has_gid(const Hca& hca) {
   return std::ranges::any_of(hca.gid_table(), [](const GidEntry& entry) { return entry.usable; });
 }
 
-/// An Hca on one end of a virtual cable, tw0 at 10.9.0.1; the other end is tw1.
+/// An Hca on one end of a virtual cable, tw0 at 10.9.0.1; the other end is tw1. Without link-local addresses, which
+/// come and go with the link and would be told too.
 struct CableEnd {
   CableEnd() {
     need("ip link add tw0 type veth peer name tw1 && ip addr add 10.9.0.1/24 dev tw0");
+    need("ip link set tw0 addrgenmode none && ip link set tw1 addrgenmode none");
     need("ip link set tw0 up && ip link set tw1 up");
     hca = open_interface("tw0");
     listener.emplace(*hca);
@@ -128,6 +130,22 @@ int addresses_go_and_come() {
   need("ip addr add 10.9.0.1/24 dev tw0");
   check.that(end.listener->take() == Events{HcaEvent::kGidChange}, "the address back is told");
   check.that(has_gid(*end.hca), "the entry is back");
+  return check.result();
+}
+
+int ipv6_comes_and_goes() {
+  CableEnd end;
+  Checks check;
+  check.that(end.hca->gid_table()[0].gid.is_zero(), "index 0 is empty at first");
+  need("ip addr add fe80::9/64 dev tw0");
+  check.that(end.listener->take() == Events{HcaEvent::kGidChange}, "it is told when it can be bound, not before");
+  check.that(end.hca->gid_table()[0].gid == wire::parse_gid("fe80::9"), "the link-local address has index 0");
+  need("ip addr add 2001:db8::9/64 dev tw0 nodad");
+  check.that(end.listener->take() == Events{HcaEvent::kGidChange}, "a global address is told");
+  check.that(end.hca->gid_table()[2].gid == wire::parse_gid("2001:db8::9"), "it stands behind IPv4");
+  need("ip addr del fe80::9/64 dev tw0");
+  check.that(end.listener->take() == Events{HcaEvent::kGidChange}, "a removal is told");
+  check.that(end.hca->gid_table()[0].gid.is_zero() && has_gid(*end.hca), "index 0 is empty again, the others stay");
   return check.result();
 }
 
@@ -193,7 +211,7 @@ TEST_P(InterfaceEvents, FollowTheInterface) {
 
 INSTANTIATE_TEST_SUITE_P(, InterfaceEvents,
                          ::testing::Values(Case{"Link", link_goes_and_comes}, Case{"Mtu", mtu_follows},
-                                           Case{"Addresses", addresses_go_and_come},
+                                           Case{"Addresses", addresses_go_and_come}, Case{"Ipv6", ipv6_comes_and_goes},
                                            Case{"Removal", interface_is_removed},
                                            Case{"Loopback", loopback_goes_and_comes},
                                            Case{"Polling", told_while_the_application_polls}),

@@ -27,7 +27,7 @@ class NotAnHca : public ::testing::Test {
   UniqueFd listen_at(std::uint32_t ipv4) {
     UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
-    const socklen_t length = rendezvous_address(ipv4, address);
+    const socklen_t length = rendezvous_address(ipv4, 1, address);
     EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
     EXPECT_EQ(::listen(fd.get(), 8), 0);
     return fd;
@@ -82,7 +82,7 @@ struct HandMadePeer {
   UniqueFd wake_producer{::eventfd(0, EFD_CLOEXEC)};
   std::uint64_t probe = 99;
 
-  explicit HandMadePeer(std::uint32_t target) : socket(std::move(connect_to_peer(target, 500).socket)) {}
+  explicit HandMadePeer(std::uint32_t target) : socket(std::move(connect_to_peer(target, 1, 500).socket)) {}
 
   RingAnswer offer(const Greeting& greeting) {
     EXPECT_EQ(send_offer(socket.get(), greeting, memory.fd(), wake_consumer.get(), wake_producer.get()), 0);
@@ -111,7 +111,7 @@ TEST(HostilePeer, WrongProbeIsRefused) {
 
 TEST(HostilePeer, AGreetingThatIsNoneClosesTheConnection) {
   const Endpoint a(open_at(loopback_device(), test_address(0), {}));
-  const ConnectResult connection = connect_to_peer(test_address(0), 500);
+  const ConnectResult connection = connect_to_peer(test_address(0), 1, 500);
   ASSERT_TRUE(connection.socket);
   ASSERT_EQ(::send(connection.socket.get(), "GET / HTTP/1.1", 14, 0), 14);
   char byte = 0;

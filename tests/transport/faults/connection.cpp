@@ -398,7 +398,7 @@ Packet Connection::blank(std::size_t side, Truth truth) const {
   Packet packet;
   packet.to = static_cast<std::uint8_t>(to.host_number);
   packet.source = from.host->gid;
-  packet.flow = {from.host->gid.ipv4(), to.host->gid.ipv4(), 0, wire::kRoceUdpPort};
+  packet.flow = {from.host->gid, to.host->gid, 0, wire::kRoceUdpPort};
   packet.label.truth = truth;
   packet.label.connection = index_;
   packet.label.side = static_cast<std::uint8_t>(side);

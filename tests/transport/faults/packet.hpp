@@ -30,7 +30,7 @@ struct Packet {
   std::uint64_t order = 0;
   std::uint8_t to = 0;  ///< host
   std::uint16_t ip_id = 0;
-  wire::Ipv4Flow flow;
+  wire::Flow flow;
   wire::Gid source;
   Label label;
   std::vector<std::byte> bytes;  ///< UDP payload, ICRC included

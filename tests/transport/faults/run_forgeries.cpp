@@ -58,7 +58,7 @@ void Run::forge_request(Connection& connection, std::size_t side) {
     case 1:
     case 2:
       packet.source = test::host_gid(random_.below(8));
-      packet.flow.source = packet.source.ipv4();
+      packet.flow.source = packet.source;
       break;
     case 3:
       h.pkey = static_cast<std::uint16_t>(random_.below(4) == 0 ? 0x7fff : random_.next());
@@ -116,7 +116,7 @@ void Run::forge_answer(Connection& connection, std::size_t side) {
     case 0:
     case 1:
       packet.source = test::host_gid(random_.below(8));
-      packet.flow.source = packet.source.ipv4();
+      packet.flow.source = packet.source;
       break;
     case 2:
       h.opcode = wire::Opcode::kRcAtomicAck;

@@ -15,11 +15,7 @@ constexpr std::int64_t kEpochNs = 1'800'000'000'000'000'000;
 constexpr std::size_t kMtu = 4096;
 
 FrameInfo frame_info(std::uint32_t source, std::uint32_t destination, std::uint16_t ip_id) {
-  return {
-      .flow = {.source = source, .destination = destination, .source_port = 0xc123, .destination_port = kRoceUdpPort},
-      .tos = 26 << 2 | 2,
-      .ttl = 64,
-      .ip_id = ip_id};
+  return {.flow = ipv4_flow(source, destination, 0xc123, kRoceUdpPort), .tos = 26 << 2 | 2, .ttl = 64, .ip_id = ip_id};
 }
 
 void write_opcodes(PcapWriter& writer) {
