@@ -117,8 +117,8 @@ class Lane {
     return std::uint64_t{kSlotsOfLane + number % kSlotsOfLane} * kLongest;
   }
 
-  /// The slot at the peer is free, and ours too: go-back-N may read a source again until it is acknowledged. A dead peer
-  /// frees nothing; what is sent to it shall fail.
+  /// The slot at the peer is free, and ours too: go-back-N may read a source again until it is acknowledged. A dead
+  /// peer frees nothing; what is sent to it shall fail.
   [[nodiscard]] bool may_send() const {
     if (failed_ || sent_ == kMessages || sent_ - completed_ == kSlotsOfLane) return false;
     return theirs().dead.load() || sent_ - theirs().verified[self_].load() < kSlotsOfLane;
