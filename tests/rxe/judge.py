@@ -53,6 +53,7 @@ CASES = [
          at_least=RETRANSMISSIONS),
     Case("mixed, no GSO, 1 % loss", f"kinds={KINDS} mtu=4096 timeout=13", {"TENSORWIRE_FAULTS": "drop=1%,seed=7"},
          guest_drops=("sent",), at_least=RETRANSMISSIONS),
+    Case("IPv6", f"kinds={KINDS} mtu=2048 count=200 ipv6=1", captured=True, zero=SPOTLESS),
     Case("datagrams", "scenario=datagrams mtu=4096", captured=True, zero=SPOTLESS),
     Case("datagrams, 1 % loss", "scenario=datagrams mtu=4096", {"TENSORWIRE_FAULTS": "drop=1%,seed=5"}, guest_drops=("sent",),
          at_least=(OF_INITIATOR,)),

@@ -14,6 +14,7 @@ import kernel
 
 TAP = "tap0"
 HOST, GUEST = "10.77.0.1", "10.77.0.2"
+HOST6, GUEST6 = "fd77::1", "fd77::2"
 MTU = 4200  # room for a path MTU of 4096
 SERVER_PORT, SHELL_PORT = 7000, 7001
 TC = "/bin/tc"  # by its path: busybox's shell prefers its own, which knows less
@@ -32,6 +33,7 @@ for module in {' '.join(kernel.MODULES)}; do modprobe $module || echo "no $modul
 ip link set lo up
 ip link set eth0 mtu {MTU} up
 ip addr add {GUEST}/24 dev eth0
+ip -6 addr add {GUEST6}/64 dev eth0
 rdma link add rxe0 type rxe netdev eth0
 {TC} qdisc add dev eth0 clsact
 rxe_peer serve {SERVER_PORT} &
@@ -47,6 +49,7 @@ def make_tap():
     """The host's end of the wire, in this network namespace."""
     try:
         for command in ("link set lo up", f"tuntap add {TAP} mode tap", f"addr add {HOST}/24 dev {TAP}",
+                        f"addr add {HOST6}/64 dev {TAP} nodad",
                         f"link set {TAP} mtu {MTU} up"):
             kernel.run(kernel.required("ip", "iproute2"), *command.split())
     except subprocess.CalledProcessError as error:

@@ -4,8 +4,8 @@
 //   rxe_peer run ADDRESS PORT KEY=VALUE...    one session with the server at ADDRESS
 //
 // Keys: initiator=here|there, scenario=reliable|datagrams|refusal, kinds=send,write,..., refusal=NAME, count=, window=,
-// mtu=, seed=, timeout=, late=0|1, loss=0|1. Prints results and counters of both sides, "here" and "there"; exits 1
-// with one line when something was wrong on either.
+// mtu=, seed=, timeout=, late=0|1, loss=0|1, ipv6=0|1. Prints results and counters of both sides, "here" and "there";
+// exits 1 with one line when something was wrong on either.
 #include <sys/socket.h>
 
 #include <charconv>
@@ -80,6 +80,8 @@ Settings parse(std::span<char*> arguments) {
       settings.ack_timeout = number<std::uint8_t>(value);
     } else if (key == "late") {
       settings.late_receives = value == "1";
+    } else if (key == "ipv6") {
+      settings.ipv6 = value == "1";
     } else if (key == "loss") {
       settings.loss = value == "1";
     } else {
@@ -104,7 +106,8 @@ Outcome run_scenario(Station& station, Control& control, const Settings& setting
 /// One side of one session: lines "NAME VALUE" of what it did and how the counters moved.
 std::string session(Control& control, const Settings& settings, bool client) {
   const Role role = client == settings.client_initiates ? Role::kInitiator : Role::kTarget;
-  Station station{control.local_ipv4(), settings.scenario == Scenario::kDatagrams ? IBV_QPT_UD : IBV_QPT_RC};
+  Station station{control.local_ipv4(), settings.scenario == Scenario::kDatagrams ? IBV_QPT_UD : IBV_QPT_RC,
+                  settings.ipv6};
   std::map<std::string, std::uint64_t> before;
   for (const auto& [name, value] : counters(station.context())) before[name] = value;
 

@@ -27,6 +27,7 @@ struct Settings {
   Scenario scenario = Scenario::kReliable;
   Refusal refusal = Refusal::kWrongKey;
   bool client_initiates = true;
+  bool ipv6 = false;              ///< GIDs of unique local IPv6 addresses (fd..) instead of the IPv4 ones
   bool late_receives = false;     ///< the target posts its first receives when the initiator has long sent
   bool loss = false;              ///< packets are being dropped: datagrams may be asked for again
   std::uint8_t ack_timeout = 15;  ///< as ibv_qp_attr::timeout

@@ -84,7 +84,7 @@ ibv_mtu mtu_code(std::uint32_t bytes) {
 Memory::Memory(ibv_pd* pd, std::vector<std::byte> bytes, int access)
     : bytes_(std::move(bytes)), mr_(made(ibv_reg_mr(pd, bytes_.data(), bytes_.size(), access), "register memory")) {}
 
-Station::Station(std::uint32_t ipv4, ibv_qp_type type)
+Station::Station(std::uint32_t ipv4, ibv_qp_type type, bool ipv6)
     : context_(open_device_with(mapped(ipv4), gid_index_)),
       gid_(mapped(ipv4)),
       pd_(made(ibv_alloc_pd(context_.get()), "allocate a protection domain")),
@@ -92,6 +92,7 @@ Station::Station(std::uint32_t ipv4, ibv_qp_type type)
       cq_(made(ibv_create_cq(context_.get(), 4 * kQueueDepth, nullptr, channel_.get(), 0),
                "create a completion queue")),
       psn_(kFirstPsn) {
+  if (ipv6) choose_unique_local_gid();
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq_.get();
   init.cap = {.max_send_wr = kQueueDepth,
@@ -102,6 +103,18 @@ Station::Station(std::uint32_t ipv4, ibv_qp_type type)
   init.qp_type = type;
   qp_.reset(made(ibv_create_qp(pd_.get(), &init), "create a queue pair"));
   reset_to_init(type);
+}
+
+/// RFC 4193: fd00::/8.
+void Station::choose_unique_local_gid() {
+  for (int index = 0;; ++index) {
+    if (ibv_query_gid(context_.get(), kPort, index, &gid_) != 0) {
+      throw std::runtime_error{"the device has no GID of a unique local IPv6 address"};
+    }
+    if (gid_.raw[0] != 0xfd || index_of(context_.get(), gid_) < 0) continue;
+    gid_index_ = index_of(context_.get(), gid_);
+    return;
+  }
 }
 
 void Station::reset_to_init(ibv_qp_type type) {

@@ -64,8 +64,8 @@ class Station {
   static constexpr std::uint32_t kMaxSge = 4;
   static constexpr std::uint32_t kQkey = 0x11223344;
 
-  /// Opens the device with the GID of `ipv4` (network byte order).
-  Station(std::uint32_t ipv4, ibv_qp_type type);
+  /// Opens the device with the GID of `ipv4` (network byte order); with `ipv6`, its unique local IPv6 GID is used.
+  Station(std::uint32_t ipv4, ibv_qp_type type, bool ipv6);
 
   [[nodiscard]] ibv_context* context() const noexcept { return context_.get(); }
   [[nodiscard]] ibv_pd* pd() const noexcept { return pd_.get(); }
@@ -87,6 +87,7 @@ class Station {
   [[nodiscard]] ibv_wc next_success();
 
  private:
+  void choose_unique_local_gid();
   void reset_to_init(ibv_qp_type type);
   [[nodiscard]] ibv_ah_attr route_to(const ibv_gid& gid) const noexcept;
 
