@@ -179,7 +179,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noex
     }
     const std::uint64_t ops = (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 ? attributes->send_ops_flags : 0;
     if ((ops & ~(raw(attributes->qp_type) == IBV_QPT_UD ? kDatagramSendOps : kSupportedSendOps)) != 0) {
-      return fail<ibv_qp>(not_supported("READ, atomics, memory windows and invalidation on a queue pair"));
+      return fail<ibv_qp>(not_supported("such operations on a queue pair of this type"));
     }
     QueuePair* qp = create(context, *attributes, ops, attributes->cap);
     return qp == nullptr ? nullptr : &qp->qp_base;

@@ -55,6 +55,28 @@ void wr_send_imm(ibv_qp_ex* qp, __be32 immediate) noexcept {
   begin(qp, {.opcode = transport::WrOpcode::kSendImm, .immediate = be32toh(immediate), .sges = {}});
 }
 
+void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address) noexcept {
+  begin(qp, {.opcode = transport::WrOpcode::kRead, .remote_address = remote_address, .rkey = rkey, .sges = {}});
+}
+
+void wr_atomic_cmp_swp(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address, std::uint64_t compare,
+                       std::uint64_t swap) noexcept {
+  begin(qp, {.opcode = transport::WrOpcode::kCompareSwap,
+             .remote_address = remote_address,
+             .rkey = rkey,
+             .compare_add = compare,
+             .swap = swap,
+             .sges = {}});
+}
+
+void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address, std::uint64_t add) noexcept {
+  begin(qp, {.opcode = transport::WrOpcode::kFetchAdd,
+             .remote_address = remote_address,
+             .rkey = rkey,
+             .compare_add = add,
+             .sges = {}});
+}
+
 /// One more piece of the request begun last.
 void add_piece(StagedRequests& staged, const ibv_qp_cap& capabilities, transport::Sge piece) noexcept {
   if (staged.error != 0) return;
@@ -140,14 +162,9 @@ void refuse(ibv_qp_ex* qp) noexcept {
   StagedRequests& staged = *of(qp).staged;
   if (staged.error == 0) staged.error = EOPNOTSUPP;
 }
-void wr_atomic_cmp_swp(ibv_qp_ex* qp, std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t) noexcept {
-  refuse(qp);
-}
-void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t, std::uint64_t, std::uint64_t) noexcept { refuse(qp); }
 void wr_atomic_write(ibv_qp_ex* qp, std::uint32_t, std::uint64_t, const void*) noexcept { refuse(qp); }
 void wr_bind_mw(ibv_qp_ex* qp, ibv_mw*, std::uint32_t, const ibv_mw_bind_info*) noexcept { refuse(qp); }
 void wr_local_inv(ibv_qp_ex* qp, std::uint32_t) noexcept { refuse(qp); }
-void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t, std::uint64_t) noexcept { refuse(qp); }
 void wr_send_inv(ibv_qp_ex* qp, std::uint32_t) noexcept { refuse(qp); }
 void wr_send_tso(ibv_qp_ex* qp, void*, std::uint16_t, std::uint16_t) noexcept { refuse(qp); }
 void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t) noexcept { refuse(qp); }

@@ -54,7 +54,11 @@ ibv_device_attr device_attributes(Context& context) noexcept {
   attributes.max_srq = limit(limits.max_srq);
   attributes.max_srq_wr = limit(limits.max_srq_wr);
   attributes.max_srq_sge = limit(limits.max_sge);
-  attributes.atomic_cap = IBV_ATOMIC_NONE;
+  attributes.max_qp_rd_atom = limit(limits.max_rd_atomic);
+  attributes.max_qp_init_rd_atom = limit(limits.max_rd_atomic);
+  attributes.max_res_rd_atom = limit(std::uint64_t{limits.max_rd_atomic} * limits.max_qp);
+  // Executed with the CPU's own atomic instructions, but only that is promised which any HCA can keep.
+  attributes.atomic_cap = IBV_ATOMIC_HCA;
   attributes.max_pkeys = 1;
   attributes.phys_port_cnt = 1;
   return attributes;

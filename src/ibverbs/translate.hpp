@@ -23,6 +23,9 @@ static_assert(IBV_WR_SEND_WITH_IMM == static_cast<int>(transport::WrOpcode::kSen
 static_assert(IBV_WR_RDMA_READ == static_cast<int>(transport::WrOpcode::kRead));
 static_assert(IBV_WR_ATOMIC_CMP_AND_SWP == static_cast<int>(transport::WrOpcode::kCompareSwap));
 static_assert(IBV_WR_ATOMIC_FETCH_AND_ADD == static_cast<int>(transport::WrOpcode::kFetchAdd));
+static_assert(IBV_WC_RDMA_READ == static_cast<int>(transport::WcOpcode::kRead));
+static_assert(IBV_WC_COMP_SWAP == static_cast<int>(transport::WcOpcode::kCompareSwap));
+static_assert(IBV_WC_FETCH_ADD == static_cast<int>(transport::WcOpcode::kFetchAdd));
 static_assert(IBV_WC_RETRY_EXC_ERR == static_cast<int>(transport::WcStatus::kRetryExceeded));
 static_assert(IBV_WC_WR_FLUSH_ERR == static_cast<int>(transport::WcStatus::kFlushError));
 static_assert(IBV_WC_FATAL_ERR == static_cast<int>(transport::WcStatus::kFatal));
@@ -53,15 +56,19 @@ using SgeArray = std::array<transport::Sge, transport::kMaxSge + 1>;
 /// `sges` keeps the pieces that the result names. An opcode that the transport has no word for keeps its
 /// number, or becomes 255.
 [[nodiscard]] inline transport::SendWr translate(const ibv_send_wr& from, SgeArray& sges) noexcept {
+  const auto opcode = static_cast<transport::WrOpcode>(std::min(raw(from.opcode), 255U));
+  const bool atomic = transport::is_atomic(opcode);
   return {.wr_id = from.wr_id,
-          .opcode = static_cast<transport::WrOpcode>(std::min(raw(from.opcode), 255U)),
+          .opcode = opcode,
           .signaled = (from.send_flags & IBV_SEND_SIGNALED) != 0,
           .solicited = (from.send_flags & IBV_SEND_SOLICITED) != 0,
           .fence = (from.send_flags & IBV_SEND_FENCE) != 0,
           .inline_data = (from.send_flags & IBV_SEND_INLINE) != 0,
           .immediate = be32toh(from.imm_data),
-          .remote_address = from.wr.rdma.remote_addr,
-          .rkey = from.wr.rdma.rkey,
+          .remote_address = atomic ? from.wr.atomic.remote_addr : from.wr.rdma.remote_addr,
+          .rkey = atomic ? from.wr.atomic.rkey : from.wr.rdma.rkey,
+          .compare_add = atomic ? from.wr.atomic.compare_add : 0,
+          .swap = atomic ? from.wr.atomic.swap : 0,
           .sges = translate(from.sg_list, from.num_sge, sges)};
 }
 

@@ -13,6 +13,8 @@ void visit_engine_counters(const transport::EngineCounters& counters, const Link
   sink("local_ack_timeout_err", counters.local_ack_timeout_err);
   sink("duplicate_request", counters.duplicate_request);
   sink("implied_nak_seq_err", counters.implied_nak_seq_err);
+  sink("rx_read_requests", counters.rx_read_requests);
+  sink("rx_atomic_requests", counters.rx_atomic_requests);
   sink("rnr_nak_retry_err", counters.rnr_nak_retry_err);
   sink("out_of_buffer", counters.out_of_buffer);
   sink("req_remote_access_errors", counters.req_remote_access_errors);

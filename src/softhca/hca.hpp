@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/attributes.hpp"
 #include "transport/completion_queue.hpp"
 #include "transport/engine.hpp"
 #include "transport/queue_pair.hpp"
@@ -52,6 +53,7 @@ struct DeviceLimits {
   std::uint32_t max_inline = transport::kMaxInlineBytes;
   std::uint32_t max_srq = 4096, max_srq_wr = 16384;
   std::uint64_t max_mr_size = 1ULL << 46;
+  std::uint32_t max_rd_atomic = transport::kMaxRdAtomic;  ///< READs and atomics outstanding, each way
 };
 
 /// How packets of a queue pair may travel.

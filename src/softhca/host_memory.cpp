@@ -108,4 +108,10 @@ bool HostMemory::store(std::uint64_t address, std::span<const std::byte> from, s
   });
 }
 
+bool HostMemory::atomic(std::uint64_t address, const transport::AtomicOperation& operation,
+                        std::uint64_t& original) noexcept {
+  return guarded(
+      [&]() noexcept { original = transport::apply_atomic(*reinterpret_cast<std::uint64_t*>(address), operation); });
+}
+
 }  // namespace tensorwire::softhca

@@ -20,6 +20,8 @@ class HostMemory final : public transport::MemoryOps {
 
   bool load(std::uint64_t address, std::span<std::byte> to, std::uint32_t* crc) noexcept override;
   bool store(std::uint64_t address, std::span<const std::byte> from, std::uint32_t* crc) noexcept override;
+  bool atomic(std::uint64_t address, const transport::AtomicOperation& operation,
+              std::uint64_t& original) noexcept override;
 };
 
 /// 0 when all of [address, address + length) is mapped with the rights that registration asks for: readable always,

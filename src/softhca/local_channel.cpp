@@ -106,7 +106,9 @@ OutgoingChannel::Made OutgoingChannel::offer(std::uint32_t peer_ipv4, std::uint8
 
 bool OutgoingChannel::write_record(const transport::TxDesc& desc, std::uint32_t inline_bytes) noexcept {
   const RingSlot slot = ring_.next_slot();
-  if (!desc.inline_pieces && desc.payload_bytes > inline_bytes) {
+  // Nobody acknowledges a READ response, so its source may change as soon as it left: it leaves as bytes.
+  const bool response = wire::traits(desc.headers.opcode).response;
+  if (!desc.inline_pieces && !response && desc.payload_bytes > inline_bytes) {
     encode_pulled(desc, slot);
     return true;
   }

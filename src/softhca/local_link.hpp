@@ -1,6 +1,8 @@
 // The same-host link: the way between two HCAs of one host that leaves the packets out. Same engine, one record per
 // message, no ICRC; headers and piece descriptors go through a shared-memory ring, small payloads inside it, and larger
-// ones are pulled by the responder (process_vm_readv) after its own checks.
+// ones are pulled by the responder (process_vm_readv) after its own checks. READ responses go through the ring as
+// bytes, cut by the path MTU like packets: nobody acknowledges them, so a pull could come when their source is
+// something else.
 //
 // A channel is directed, from one HCA to another, and made by its sender when a first queue pair towards that peer goes
 // to RTR. The Shard owns the LocalLink and the listener whose connections it hands to adopt().

@@ -16,6 +16,7 @@ constexpr std::size_t kPieceBytes = 12;
 constexpr std::size_t kPiecesInBody = kTailBytes / kPieceBytes;
 static_assert(transport::kMaxSge * kPieceBytes <= kSlotDataBytes);
 static_assert(transport::kMaxInlineBytes <= kSlotDataBytes, "inline data has no address that could be pulled from");
+static_assert(mtu_bytes(transport::MtuCode::k4096) <= kSlotDataBytes, "a READ response is never pulled");
 
 constexpr auto kInline = std::byte{1};
 constexpr auto kPulled = std::byte{2};

@@ -204,6 +204,8 @@ void Engine::tx_failed(const TxDesc& desc, Ps) noexcept {
   if (qp == nullptr) return;
   if (qp->ud) {
     qp->ud->source_lost(desc.headers.psn);
+  } else if (wire::traits(desc.headers.opcode).response) {
+    qp->responder.source_lost(desc.headers.psn);
   } else {
     qp->requester.source_lost(desc.headers.psn);
   }
@@ -243,15 +245,13 @@ RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_b
     verdict.qp = qp;
     verdict.action = RxAction::kControl;
     verdict.plan = static_cast<std::uint8_t>(RxPlan::kCongestion);
-  } else if (!traits.response) {
-    verdict.qp = qp;
-    qp->responder.classify(headers, payload_bytes, source.mtu, verdict);
-  } else if (headers.opcode != wire::Opcode::kRcAck || !qp->requester.expects(headers.psn)) {
-    verdict.drop = DropReason::kStale;
   } else {
     verdict.qp = qp;
-    verdict.action = RxAction::kControl;
-    verdict.plan = static_cast<std::uint8_t>(RxPlan::kAnswer);
+    if (traits.response) {
+      qp->requester.classify(headers, payload_bytes, verdict);
+    } else {
+      qp->responder.classify(headers, payload_bytes, source.mtu, verdict);
+    }
   }
   verdict.congested = source.congestion_experienced && qp != nullptr && qp->congestion != nullptr;
   if (verdict.drop != DropReason::kNone) {
@@ -268,9 +268,9 @@ void Engine::commit(const RxVerdict& verdict, const wire::Headers& headers, std:
   if (verdict.congested) qp.on_marked(now);
   const RxPlan plan = plan_of(verdict);
   if (plan == RxPlan::kCongestion) return qp.on_cnp(now);
-  if (plan == RxPlan::kAnswer) {
+  if (is_answer(plan)) {
     ++impl_->counters.rx_packets;
-    qp.requester.on_acknowledge(headers.syndrome, headers.psn, now);
+    qp.requester.commit(plan, headers, payload_bytes, now);
   } else if (qp.ud) {
     qp.ud->commit(plan, headers, payload_bytes);
   } else {
@@ -279,11 +279,13 @@ void Engine::commit(const RxVerdict& verdict, const wire::Headers& headers, std:
   impl_->settle();
 }
 
-void Engine::reject(const RxVerdict& verdict, const wire::Headers& headers, Ps) noexcept {
+void Engine::reject(const RxVerdict& verdict, const wire::Headers& headers, Ps now) noexcept {
   if (verdict.qp == nullptr) return;
   Qp& qp = static_cast<Qp&>(*verdict.qp);
   if (qp.ud) {
     qp.ud->reject(headers);
+  } else if (is_answer(plan_of(verdict))) {
+    qp.requester.commit(RxPlan::kResponseUnplaced, headers, 0, now);
   } else {
     qp.responder.reject(headers);
   }
@@ -303,6 +305,7 @@ void Engine::on_timer(Ps now) noexcept {
   while (Qp* qp = impl_->pacing.pop_due(now)) {
     qp->congestion->waiting = false;
     qp->requester.schedule();
+    qp->responder.schedule();
   }
   impl_->settle();
 }

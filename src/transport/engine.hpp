@@ -101,7 +101,7 @@ enum class DropReason : std::uint8_t {
   kWrongPkey,
   kWrongOpcode,    ///< service of another QP type, or not supported
   kOutOfSequence,  ///< beyond the expected PSN after the one NAK
-  kStale,          ///< an ACK for nothing outstanding, a duplicate not worth an answer
+  kStale,          ///< an answer to nothing outstanding, a duplicate not worth an answer
   kBadLength,
   kWrongQkey,  ///< UD
   kNoReceive,  ///< UD: nothing posted, or too small for it
@@ -142,9 +142,10 @@ struct EngineCounters {
   std::uint64_t packet_seq_err = 0;                                          ///< requester: NAK-sequence received
   std::uint64_t local_ack_timeout_err = 0;                                   ///< requester: timer fired
   std::uint64_t duplicate_request = 0;
-  std::uint64_t implied_nak_seq_err = 0;
-  std::uint64_t rnr_nak_retry_err = 0;  ///< requester: RNR NAK received
-  std::uint64_t out_of_buffer = 0;      ///< responder: no receive work request
+  std::uint64_t implied_nak_seq_err = 0;  ///< requester: a response or ACK left out an answer that carries data
+  std::uint64_t rx_read_requests = 0, rx_atomic_requests = 0;  ///< responder: executed, not repeated
+  std::uint64_t rnr_nak_retry_err = 0;                         ///< requester: RNR NAK received
+  std::uint64_t out_of_buffer = 0;                             ///< responder: no receive work request
   std::uint64_t req_remote_access_errors = 0, req_remote_invalid_request = 0, req_cqe_error = 0,
                 req_cqe_flush_error = 0;
   std::uint64_t resp_remote_access_errors = 0, resp_local_length_error = 0, resp_cqe_error = 0,
@@ -188,10 +189,10 @@ class Engine {
   /// Also true while datagrams that next_tx() gave out have not completed: its next call completes them.
   [[nodiscard]] bool has_tx() const noexcept;
   /// Fills up to out.size() descriptors, all of one path, at most `budget_bytes` of payload (one packet always fits);
-  /// returns how many. Control packets (ACK, NAK) come first.
+  /// returns how many. Control packets (ACK, NAK) come first; responses and requests take turns.
   std::size_t next_tx(Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept;
   /// The link could not read the pieces of a descriptor that next_tx gave (memory gone): local protection error for its
-  /// work request.
+  /// work request, or NAK remote operational error in place of a READ response.
   void tx_failed(const TxDesc& desc, Ps now) noexcept;
   /// The link can never send what this queue pair sends (larger than the network takes): it fails, its oldest work
   /// request with a local queue-pair operation error. A datagram is only lost.
@@ -201,7 +202,7 @@ class Engine {
   [[nodiscard]] RxVerdict classify(const wire::Headers& headers, std::uint32_t payload_bytes,
                                    const PacketSource& source, Ps now) const noexcept;
   void commit(const RxVerdict& verdict, const wire::Headers& headers, std::uint32_t payload_bytes, Ps now) noexcept;
-  /// Placement failed (memory gone): NAK remote operational error, local error.
+  /// Placement failed (memory gone): NAK remote operational error, local error; local protection error for a READ.
   void reject(const RxVerdict& verdict, const wire::Headers& headers, Ps now) noexcept;
   /// The link places the bytes of this packet over several calls, and classifies it anew for each: meanwhile its
   /// receive work request must not become another queue pair's.

@@ -1,8 +1,9 @@
 // Registered memory: protection domains, regions, and the check that every local and remote access goes through. The
 // table knows keys, ranges and rights; it never touches a byte. Bytes move only through a region's MemoryOps, and only
-// in the hands of a link.
+// in the hands of a link; the eight bytes of an atomic in those of the engine.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,14 @@
 #include "transport/types.hpp"
 
 namespace tensorwire::transport {
+
+struct AtomicOperation {
+  bool compare = false;       ///< compare-and-swap, else fetch-and-add
+  std::uint64_t operand = 0;  ///< to compare with, or to add
+  std::uint64_t swap = 0;     ///< stored where `compare` found `operand`
+};
+/// Does it to an aligned word of this process; returns what was there.
+std::uint64_t apply_atomic(std::uint64_t& word, const AtomicOperation& operation) noexcept;
 
 /// How a link reaches the bytes of a region: host memory, CUDA memory, or none (simulation).
 class MemoryOps {
@@ -25,6 +34,13 @@ class MemoryOps {
   /// Copies `from` into region bytes at `address`, in ascending order, the last bytes last (consumers poll the last
   /// byte).
   virtual bool store(std::uint64_t address, std::span<const std::byte> from, std::uint32_t* crc) noexcept = 0;
+  /// One 64-bit word, aligned, in the byte order of this host; sets `original` to what was there. Atomic towards every
+  /// thread of the processes that map it. Called by the engine itself, inside commit(): it must happen exactly once.
+  /// False when the memory is gone, or is of a kind that has no atomics.
+  virtual bool atomic(std::uint64_t /*address*/, const AtomicOperation& /*operation*/,
+                      std::uint64_t& /*original*/) noexcept {
+    return false;
+  }
 };
 
 struct MemoryRegion {
@@ -65,6 +81,12 @@ class MemoryTable {
   /// specification 9.7.4.1.5, 10.6.7) and is not asked here. `length` is at most kMaxMessageBytes.
   [[nodiscard]] AccessResult check(std::uint32_t key, PdId pd, std::uint64_t address, std::uint64_t length,
                                    std::uint32_t rights, Piece& piece) const noexcept;
+
+  /// The pieces of [offset, offset + bytes) of a scatter/gather list, which must be that long. Every element that is
+  /// touched is checked whole. False when one does not pass; `count` is set either way.
+  [[nodiscard]] bool find_pieces(std::span<const Sge> list, PdId pd, std::uint64_t offset, std::uint32_t bytes,
+                                 std::uint32_t rights, std::array<Piece, kMaxSge>& pieces,
+                                 std::uint8_t& count) const noexcept;
 
  private:
   Random random_;

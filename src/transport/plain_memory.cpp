@@ -18,4 +18,9 @@ bool PlainMemory::store(std::uint64_t address, std::span<const std::byte> from, 
   return true;
 }
 
+bool PlainMemory::atomic(std::uint64_t address, const AtomicOperation& operation, std::uint64_t& original) noexcept {
+  original = apply_atomic(*reinterpret_cast<std::uint64_t*>(static_cast<std::uintptr_t>(address)), operation);
+  return true;
+}
+
 }  // namespace tensorwire::transport

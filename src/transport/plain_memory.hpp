@@ -9,6 +9,7 @@ class PlainMemory final : public MemoryOps {
  public:
   bool load(std::uint64_t address, std::span<std::byte> to, std::uint32_t* crc) noexcept override;
   bool store(std::uint64_t address, std::span<const std::byte> from, std::uint32_t* crc) noexcept override;
+  bool atomic(std::uint64_t address, const AtomicOperation& operation, std::uint64_t& original) noexcept override;
 };
 
 }  // namespace tensorwire::transport

@@ -2,6 +2,7 @@
 // lists. Lives from Engine::create_qp() to destroy_qp(), in the engine's map.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 
 #include "transport/congestion.hpp"
@@ -37,6 +38,10 @@ struct Qp final : QueuePair, QpLinks {
   /// Payload bytes of the next packet; only when ready().
   [[nodiscard]] std::uint32_t next_payload() const noexcept {
     return ud ? ud->next_payload() : requester.next_payload();
+  }
+  /// What it costs of the window; only when ready().
+  [[nodiscard]] std::uint64_t next_charge() const noexcept {
+    return ud ? std::max<std::uint64_t>(ud->next_payload(), kMinPacketCharge) : requester.next_charge();
   }
   /// Builds the next packet; only when ready(). False: a local error, after which it is not ready any more.
   bool build(TxDesc& out, Ps now) noexcept { return ud ? ud->build(out) : requester.build(out, now); }

@@ -9,6 +9,7 @@ namespace tensorwire::transport {
 
 struct QpLinks {
   ListLink<QpLinks> control;
+  ListLink<QpLinks> replies;
   ListLink<QpLinks> data;
   static constexpr std::size_t kNoTimer = static_cast<std::size_t>(-1);
   std::size_t timer = kNoTimer;

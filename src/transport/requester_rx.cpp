@@ -1,4 +1,6 @@
-// Requester, answers and time: cumulative ACK, go-back-N, RNR, retry limits, completions, flush.
+// Requester, answers and time: cumulative ACK, go-back-N, RNR, retry limits, credits, completions, flush.
+#include <array>
+
 #include "transport/qp.hpp"
 #include "transport/requester.hpp"
 #include "transport/timing.hpp"
@@ -8,9 +10,15 @@ namespace {
 
 constexpr std::uint8_t kInfiniteRnrRetry = 7;
 
-constexpr WcOpcode completion_opcode(WrOpcode opcode) noexcept {
-  return opcode == WrOpcode::kWrite || opcode == WrOpcode::kWriteImm ? WcOpcode::kWrite : WcOpcode::kSend;
-}
+/// By WrOpcode.
+constexpr std::array kCompletionOpcodes = {WcOpcode::kWrite,   WcOpcode::kWrite, WcOpcode::kSend,
+                                           WcOpcode::kSend,    WcOpcode::kRead,  WcOpcode::kCompareSwap,
+                                           WcOpcode::kFetchAdd};
+
+/// Receive WQEs by credit code (IB specification vol. 1, 9.7.5.1.2, table "AETH credit codes").
+constexpr std::array<std::uint32_t, wire::kCreditsInvalid> kCredits = {
+    0,   1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,  192,
+    256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
 
 }  // namespace
 
@@ -18,29 +26,71 @@ bool Requester::expects(std::uint32_t psn) const noexcept {
   return wire::psn_diff(psn, una_psn_) >= 0 && wire::psn_diff(psn, high_psn_) < 0;
 }
 
-void Requester::on_acknowledge(std::uint8_t syndrome, std::uint32_t psn, Ps now) noexcept {
-  const std::uint8_t value = syndrome & wire::kSyndromeValueMask;
-  switch (syndrome & wire::kSyndromeKindMask) {
-    case wire::kSyndromeAck:
-      advance(wire::psn_add(psn, 1), now);
+void Requester::classify(const wire::Headers& headers, std::uint32_t payload_bytes, RxVerdict& verdict) const noexcept {
+  RxPlan plan = RxPlan::kNone;
+  if (headers.opcode != wire::Opcode::kRcAck) {
+    plan = judge_response(headers, payload_bytes, verdict);
+  } else if (expects(headers.psn)) {
+    plan = RxPlan::kAcknowledge;
+  } else if (credits_given_ && wire::psn_add(headers.psn, 1) == una_psn_) {
+    plan = RxPlan::kCredits;
+  }
+  if (plan == RxPlan::kNone) {
+    verdict.drop = DropReason::kStale;
+    return;
+  }
+  if (plan != RxPlan::kResponse) verdict.piece_count = 0;
+  verdict.plan = static_cast<std::uint8_t>(plan);
+  verdict.action = verdict.piece_count != 0 ? RxAction::kPlace : RxAction::kControl;
+}
+
+void Requester::commit(RxPlan plan, const wire::Headers& headers, std::uint32_t payload_bytes, Ps now) noexcept {
+  if (qp_.state() != QpState::kRts) return;
+  switch (plan) {
+    case RxPlan::kAcknowledge:
+      if (expects(headers.psn)) on_acknowledge(headers, now);
       break;
-    case wire::kSyndromeRnrNak:
-      advance(psn, now);
-      if (qp_.state() == QpState::kRts) on_rnr_nak(value, now);
-      break;
-    case wire::kSyndromeNak:
-      advance(psn, now);
-      if (qp_.state() != QpState::kRts) break;
-      if (value == static_cast<std::uint8_t>(wire::NakCode::kPsnSequence)) {
-        on_sequence_nak(now);
-      } else {
-        on_fatal_nak(value);
-      }
+    case RxPlan::kCredits:
+      if (wire::psn_add(headers.psn, 1) == una_psn_) take_credits(headers);
       break;
     default:
-      break;  // reserved syndromes
+      on_response(plan, headers, payload_bytes, now);
   }
   if (qp_.state() == QpState::kRts) schedule();
+}
+
+void Requester::on_acknowledge(const wire::Headers& headers, Ps now) noexcept {
+  const std::uint8_t kind = headers.syndrome & wire::kSyndromeKindMask;
+  const std::uint8_t value = headers.syndrome & wire::kSyndromeValueMask;
+  if (kind != wire::kSyndromeAck && kind != wire::kSyndromeRnrNak && kind != wire::kSyndromeNak) return;  // reserved
+  take_credits(headers);
+  const std::uint32_t end = kind == wire::kSyndromeAck ? wire::psn_add(headers.psn, 1) : headers.psn;
+  // An answer beyond a fetch says that the answer to the fetch is not coming any more.
+  const bool leaves_out = fetch_count_ != 0 && wire::psn_diff(end, due_psn()) > 0;
+  advance(leaves_out ? due_psn() : end, now);
+  if (qp_.state() != QpState::kRts) return;
+  if (leaves_out) return on_loss(core_.counters.implied_nak_seq_err, now);
+  if (kind == wire::kSyndromeRnrNak) return on_rnr_nak(value, now);
+  if (kind != wire::kSyndromeNak) return;
+  if (value == static_cast<std::uint8_t>(wire::NakCode::kPsnSequence)) {
+    on_loss(core_.counters.packet_seq_err, now);
+  } else {
+    on_fatal_nak(value);
+  }
+}
+
+void Requester::take_credits(const wire::Headers& headers) noexcept {
+  if ((headers.syndrome & wire::kSyndromeKindMask) != wire::kSyndromeAck) return;
+  const std::uint8_t code = headers.syndrome & wire::kSyndromeValueMask;
+  credits_given_ = code != wire::kCreditsInvalid;
+  if (credits_given_) credit_limit_ = headers.msn + kCredits[code];
+}
+
+bool Requester::beyond_credits(const SendWqe& wqe, bool last) const noexcept {
+  const bool consumes =
+      wqe.opcode == WrOpcode::kSend || wqe.opcode == WrOpcode::kSendImm || (wqe.opcode == WrOpcode::kWriteImm && last);
+  const std::uint32_t ssn = next_index_ == started_ ? next_ssn_ : wqe.ssn;
+  return consumes && wire::psn_diff(ssn, credit_limit_) > 0;
 }
 
 bool Requester::advance(std::uint32_t end, Ps now) noexcept {
@@ -52,18 +102,18 @@ bool Requester::advance(std::uint32_t end, Ps now) noexcept {
     const SendWqe& wqe = queue.at(queue.head());
     const auto from = static_cast<std::uint32_t>(wire::psn_diff(una_psn_, wqe.first_psn));
     const std::uint32_t wqe_end = wire::psn_add(wqe.first_psn, wqe.packets);
-    if (wire::psn_diff(wqe_end, end) > 0) {
-      const auto to = static_cast<std::uint32_t>(wire::psn_diff(end, wqe.first_psn));
-      released += charge_before(wqe, to) - charge_before(wqe, from);
-      break;
-    }
-    released += charge_before(wqe, wqe.packets) - charge_before(wqe, from);
+    const bool whole = wire::psn_diff(wqe_end, end) <= 0;
+    const std::uint32_t to = whole ? wqe.packets : static_cast<std::uint32_t>(wire::psn_diff(end, wqe.first_psn));
+    released += charge_between(wqe, from, to);
+    if (wqe.fetch) fetch_advanced(wqe, from, to);
+    if (!whole) break;
     una_psn_ = wqe_end;
     complete_head(WcStatus::kSuccess);
   }
   una_psn_ = end;
   if (past_next) {  // after a rewind, an old acknowledgement may cover what was about to be sent again
     released = in_flight_;
+    fetches_out_ = 0;
     stalled_ = WcStatus::kSuccess;
     seek_head(end);
   }
@@ -90,6 +140,7 @@ void Requester::seek_head(std::uint32_t psn) noexcept {
 void Requester::rewind() noexcept {
   core_.scheduler.release(qp_.path(), in_flight_);
   in_flight_ = 0;
+  fetches_out_ = 0;
   stalled_ = WcStatus::kSuccess;
   since_ack_request_ = 0;
   seek_head(una_psn_);
@@ -103,8 +154,8 @@ void Requester::retry(Ps now) noexcept {
   schedule();
 }
 
-void Requester::on_sequence_nak(Ps now) noexcept {
-  ++core_.counters.packet_seq_err;
+void Requester::on_loss(std::uint64_t& counter, Ps now) noexcept {
+  ++counter;
   if (retrying_ || holding_) return;
   retrying_ = true;
   retry(now);
@@ -166,7 +217,7 @@ void Requester::complete_head(WcStatus status) noexcept {
   Completion completion;
   completion.wr_id = wqe.wr_id;
   completion.status = status;
-  completion.opcode = completion_opcode(wqe.opcode);
+  completion.opcode = kCompletionOpcodes[static_cast<std::size_t>(wqe.opcode)];
   completion.byte_len = wqe.length;
   completion.qp_num = qp_.qpn();
   const bool wanted = wqe.signaled || qp_.init().signal_all || status != WcStatus::kSuccess;
@@ -185,6 +236,7 @@ void Requester::stop() noexcept {
   core_.scheduler.data_done(qp_);
   core_.timers.cancel(qp_);
   qp_.stop_pacing();
+  forget_fetches();
   una_psn_ = next_psn_ = high_psn_;
   retrying_ = holding_ = false;
   stalled_ = WcStatus::kSuccess;

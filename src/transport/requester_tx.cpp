@@ -32,8 +32,8 @@ constexpr std::uint64_t kFullPacketCharge = mtu_bytes(MtuCode::k4096);
 void Requester::start() noexcept {
   const QpAttr& attr = qp_.attributes();
   const bool whole = core_.scheduler.path(qp_.path()).config.whole_messages;
-  mtu_ = whole ? kMaxMessageBytes : mtu_bytes(attr.path_mtu);
-  packet_charge_ = std::max<std::uint32_t>(mtu_, kMinPacketCharge);
+  fetch_mtu_ = mtu_bytes(attr.path_mtu);
+  mtu_ = whole ? kMaxMessageBytes : fetch_mtu_;
   timeout_ = ack_timeout(attr.timeout);
   if (timeout_ != kNever) timeout_ = std::max(timeout_, core_.config.ack_timeout_floor);
   retries_left_ = attr.retry_cnt;
@@ -42,6 +42,10 @@ void Requester::start() noexcept {
   next_index_ = started_ = qp_.send_queue().head();
   next_packet_ = 0;
   since_ack_request_ = 0;
+  forget_fetches();
+  max_fetches_ = attr.max_rd_atomic;
+  next_ssn_ = 1;
+  credits_given_ = false;
 }
 
 void Requester::schedule() noexcept {
@@ -55,7 +59,11 @@ void Requester::schedule() noexcept {
 bool Requester::ready() const noexcept {
   if (qp_.state() != QpState::kRts || holding_ || stalled_ != WcStatus::kSuccess || qp_.paced()) return false;
   if (next_index_ == qp_.send_queue().posted()) return false;
-  return window_fits(std::max<std::uint64_t>(next_payload(), kMinPacketCharge));
+  const SendWqe& wqe = qp_.send_queue().at(next_index_);
+  if ((wqe.fetch || wqe.fence) && !may_leave(wqe)) return false;
+  // Beyond its credits a queue pair sends one packet at a time, for the peer to accept or refuse.
+  if (credits_given_ && in_flight_ != 0 && beyond_credits(wqe, next_packet_ + 1 == packets_of(wqe))) return false;
+  return window_fits(next_charge());
 }
 
 bool Requester::window_fits(std::uint64_t charge) const noexcept {
@@ -63,94 +71,126 @@ bool Requester::window_fits(std::uint64_t charge) const noexcept {
 }
 
 std::uint32_t Requester::packets_of(const SendWqe& wqe) const noexcept {
-  return wqe.length <= mtu_ ? 1 : (wqe.length + mtu_ - 1) / mtu_;
+  const std::uint32_t mtu = mtu_of(wqe);
+  return wqe.length <= mtu ? 1 : (wqe.length + mtu - 1) / mtu;
 }
 
 std::uint32_t Requester::payload_of(const SendWqe& wqe, std::uint32_t packet) const noexcept {
-  return std::min(wqe.length - packet * mtu_, mtu_);
+  const std::uint32_t mtu = mtu_of(wqe);
+  return std::min(wqe.length - packet * mtu, mtu);
 }
 
-std::uint64_t Requester::charge_before(const SendWqe& wqe, std::uint32_t packets) const noexcept {
-  if (packets < wqe.packets) return std::uint64_t{packets} * packet_charge_;
-  const std::uint32_t last = payload_of(wqe, wqe.packets - 1);
-  return std::uint64_t{wqe.packets - 1} * packet_charge_ + std::max<std::uint64_t>(last, kMinPacketCharge);
+std::uint64_t Requester::charge_before(const SendWqe& wqe, std::uint32_t all, std::uint32_t packets) const noexcept {
+  const std::uint64_t full = std::max<std::uint64_t>(mtu_of(wqe), kMinPacketCharge);
+  if (packets < all) return packets * full;
+  return (all - 1) * full + std::max<std::uint64_t>(payload_of(wqe, all - 1), kMinPacketCharge);
 }
 
 std::uint32_t Requester::next_payload() const noexcept {
-  return payload_of(qp_.send_queue().at(next_index_), next_packet_);
+  const SendWqe& wqe = qp_.send_queue().at(next_index_);
+  return wqe.fetch ? 0 : payload_of(wqe, next_packet_);
+}
+
+std::uint64_t Requester::next_charge() const noexcept {
+  const SendWqe& wqe = qp_.send_queue().at(next_index_);
+  if (!wqe.fetch) return std::max<std::uint64_t>(payload_of(wqe, next_packet_), kMinPacketCharge);
+  if (next_index_ == started_) {
+    const std::uint32_t all = packets_of(wqe);
+    return charge_before(wqe, all, std::min(all, request_packets()));
+  }
+  return charge_between(wqe, next_packet_, request_end(wqe, next_packet_));
 }
 
 // An acknowledgement is asked for where the peer would otherwise owe none and we would wait: at the end of a message,
 // every so often inside one, and when the window has no room for another full packet. The last rule keeps many queue
 // pairs on one small window from waiting for each other's unrequested acknowledgements.
-bool Requester::wants_ack(bool last) noexcept {
+bool Requester::wants_ack(const SendWqe& wqe, bool last) noexcept {
   const bool path_closes = !core_.scheduler.path(qp_.path()).fits(kFullPacketCharge);
-  if (!last && !path_closes && ++since_ack_request_ < core_.config.ack_request_every && window_fits(packet_charge_))
+  if (credits_given_ && beyond_credits(wqe, last)) last = true;
+  if (!last && !wqe.fetch && !path_closes && ++since_ack_request_ < core_.config.ack_request_every &&
+      window_fits(std::max<std::uint64_t>(mtu_, kMinPacketCharge)))
     return false;
   since_ack_request_ = 0;
   return true;
 }
 
+/// A WQE gets its numbers when its first packet is about to leave.
+void Requester::number(SendWqe& wqe) noexcept {
+  wqe.first_psn = next_psn_;
+  wqe.packets = packets_of(wqe);
+  wqe.request_packets = wqe.fetch ? request_packets() : wqe.packets;
+  wqe.ssn = next_ssn_;
+}
+
 bool Requester::build(TxDesc& out, Ps now) noexcept {
   SendWqe& wqe = qp_.send_queue().at(next_index_);
-  if (next_index_ == started_) {
-    wqe.first_psn = next_psn_;
-    wqe.packets = packets_of(wqe);
-  }
-  const std::uint32_t bytes = payload_of(wqe, next_packet_);
-  const WcStatus gathered = gather(next_index_, std::uint64_t{next_packet_} * mtu_, bytes, out);
-  if (gathered != WcStatus::kSuccess) {
-    stall(gathered);
+  const bool starts = next_index_ == started_;
+  if (starts) number(wqe);
+  out.headers = {};
+  const WcStatus built = wqe.fetch ? build_fetch(wqe, out) : build_data(wqe, out);
+  if (built != WcStatus::kSuccess) {
+    stall(built);
     return false;
   }
-  if (next_index_ == started_) ++started_;
-
-  const std::uint64_t charge = std::max<std::uint64_t>(bytes, kMinPacketCharge);
+  const std::uint32_t psns = wqe.fetch ? request_end(wqe, next_packet_) - next_packet_ : 1;
+  const std::uint64_t charge = next_charge();
+  if (starts) {
+    ++started_;
+    ++next_ssn_;
+    if (wqe.fetch) fetch_started(wqe);
+  }
+  if (wqe.fetch) ++fetches_out_;
   const bool idle = in_flight_ == 0;
   in_flight_ += charge;
   if (idle) restart_timer(now);
   core_.scheduler.charge(qp_.path(), charge);
 
   const QpAttr& attr = qp_.attributes();
+  out.headers.dest_qpn = attr.dest_qpn;
+  out.headers.psn = next_psn_;
+  out.headers.ack_req = wants_ack(wqe, next_packet_ + psns == wqe.packets);
+  out.av = &attr.av;
+  out.path = qp_.path();
+  out.src_qpn = qp_.qpn();
+  out.retransmission = next_psn_ != high_psn_;
+
+  EngineCounters& counters = core_.counters;
+  ++counters.tx_packets;
+  counters.tx_bytes += out.payload_bytes;
+  if (out.retransmission) ++counters.retransmitted_packets;
+
+  next_psn_ = wire::psn_add(next_psn_, psns);
+  if (!out.retransmission) high_psn_ = next_psn_;
+  next_packet_ += psns;
+  if (next_packet_ == wqe.packets) {
+    ++next_index_;
+    next_packet_ = 0;
+  }
+  return true;
+}
+
+/// The next packet of a SEND or WRITE: payload and the headers that depend on what it is.
+WcStatus Requester::build_data(const SendWqe& wqe, TxDesc& out) noexcept {
+  const std::uint32_t bytes = payload_of(wqe, next_packet_);
+  const WcStatus gathered = gather(next_index_, std::uint64_t{next_packet_} * mtu_, bytes, out);
+  if (gathered != WcStatus::kSuccess) return gathered;
+
   const bool first = next_packet_ == 0;
   const bool last = next_packet_ + 1 == wqe.packets;
   const Position position =
       first ? (last ? Position::kOnly : Position::kFirst) : (last ? Position::kLast : Position::kMiddle);
   wire::Headers& h = out.headers;
-  h = {};
   h.opcode = kOpcodes[static_cast<std::size_t>(wqe.opcode)][static_cast<std::size_t>(position)];
   h.solicited = last && wqe.solicited && wqe.opcode != WrOpcode::kWrite;
-  h.ack_req = wants_ack(last);
   h.pad = static_cast<std::uint8_t>(-bytes & 3U);
-  h.dest_qpn = attr.dest_qpn;
-  h.psn = next_psn_;
   if (first && is_write(wqe.opcode)) {
     h.va = wqe.remote_address;
     h.rkey = wqe.rkey;
     h.dma_length = wqe.length;
   }
   if (last && has_immediate(wqe.opcode)) h.immediate = wqe.immediate;
-
-  out.av = &attr.av;
-  out.path = qp_.path();
-  out.src_qpn = qp_.qpn();
   out.payload_bytes = bytes;
-  out.retransmission = next_psn_ != high_psn_;
-
-  EngineCounters& counters = core_.counters;
-  ++counters.tx_packets;
-  counters.tx_bytes += bytes;
-  if (out.retransmission) ++counters.retransmitted_packets;
-
-  if (!out.retransmission) high_psn_ = wire::psn_add(high_psn_, 1);
-  next_psn_ = wire::psn_add(next_psn_, 1);
-  if (last) {
-    ++next_index_;
-    next_packet_ = 0;
-  } else {
-    ++next_packet_;
-  }
-  return true;
+  return WcStatus::kSuccess;
 }
 
 // The source is looked up when the packet leaves, each time it leaves: a region that was deregistered meanwhile is
@@ -164,22 +204,9 @@ WcStatus Requester::gather(std::uint32_t index, std::uint64_t offset, std::uint3
     out.pieces[out.piece_count++] = {nullptr, reinterpret_cast<std::uintptr_t>(from), bytes};
     return WcStatus::kSuccess;
   }
-  for (const Sge& sge : qp_.send_queue().sges(index)) {
-    if (offset >= sge.length) {
-      offset -= sge.length;
-      continue;
-    }
-    Piece& piece = out.pieces[out.piece_count];
-    const AccessResult result = core_.memory.check(sge.lkey, qp_.init().pd, sge.address, sge.length, 0, piece);
-    if (result != AccessResult::kOk) return WcStatus::kLocalProtectionError;
-    piece.address += offset;
-    piece.length = std::min(sge.length - static_cast<std::uint32_t>(offset), bytes);
-    bytes -= piece.length;
-    offset = 0;
-    ++out.piece_count;
-    if (bytes == 0) break;
-  }
-  return WcStatus::kSuccess;
+  const bool found = core_.memory.find_pieces(qp_.send_queue().sges(index), qp_.init().pd, offset, bytes, 0, out.pieces,
+                                              out.piece_count);
+  return found ? WcStatus::kSuccess : WcStatus::kLocalProtectionError;
 }
 
 void Requester::stall(WcStatus status) noexcept {
@@ -208,8 +235,7 @@ void Requester::source_lost(std::uint32_t psn) noexcept {
     const SendWqe& wqe = qp_.send_queue().at(index);
     const std::uint32_t end = wire::psn_add(wqe.first_psn, wqe.packets);
     if (wire::psn_diff(psn, end) < 0) break;
-    kept += charge_before(wqe, wqe.packets) -
-            charge_before(wqe, static_cast<std::uint32_t>(wire::psn_diff(from, wqe.first_psn)));
+    kept += charge_between(wqe, static_cast<std::uint32_t>(wire::psn_diff(from, wqe.first_psn)), wqe.packets);
     from = end;
   }
   if (wire::psn_diff(from, next_psn_) > 0) return;  // not sent again yet: gathering will find out

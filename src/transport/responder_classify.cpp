@@ -32,8 +32,9 @@ void Responder::classify(const wire::Headers& headers, std::uint32_t payload_byt
 RxPlan Responder::judge(const wire::Headers& headers, std::uint32_t bytes, std::uint32_t limit,
                         RxVerdict& verdict) const noexcept {
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
-  const bool supported = (traits.send || traits.write) && !traits.invalidate;
+  const bool supported = (traits.send || traits.write || traits.fetch) && !traits.invalidate;
   if (!supported || !in_order(traits) || !length_fits(traits.position, bytes, limit)) return RxPlan::kInvalidRequest;
+  if (traits.fetch) return bytes != 0 ? RxPlan::kInvalidRequest : judge_fetch(headers);
   // A corrupt First/Only header must not choose an address: only later packets may be copied before their ICRC.
   verdict.verify_first = traits.position == Position::kFirst || traits.position == Position::kOnly;
   return traits.send ? judge_send(traits, bytes, verdict) : judge_write(traits, headers, bytes, verdict);
@@ -67,23 +68,9 @@ RxPlan Responder::judge_send(const wire::OpcodeTraits& traits, std::uint32_t byt
 }
 
 RxPlan Responder::scatter(std::uint64_t offset, std::uint32_t bytes, RxVerdict& verdict) const noexcept {
-  for (const Sge& sge : qp_.receive_queue().front_sges()) {
-    if (bytes == 0) break;
-    if (offset >= sge.length) {
-      offset -= sge.length;
-      continue;
-    }
-    Piece& piece = verdict.pieces[verdict.piece_count];
-    const AccessResult result =
-        core_.memory.check(sge.lkey, qp_.receive_pd(), sge.address, sge.length, kAccessLocalWrite, piece);
-    if (result != AccessResult::kOk) return RxPlan::kLocalProtection;
-    piece.address += offset;
-    piece.length = std::min(sge.length - static_cast<std::uint32_t>(offset), bytes);
-    bytes -= piece.length;
-    offset = 0;
-    ++verdict.piece_count;
-  }
-  return RxPlan::kExecute;
+  const bool found = core_.memory.find_pieces(qp_.receive_queue().front_sges(), qp_.receive_pd(), offset, bytes,
+                                              kAccessLocalWrite, verdict.pieces, verdict.piece_count);
+  return found ? RxPlan::kExecute : RxPlan::kLocalProtection;
 }
 
 // The region is looked up for every packet, not only for the first: it may be deregistered in mid-message. A receive

@@ -1,4 +1,5 @@
-// Responder, acting: executes what was judged, completes receives, decides what the peer is owed, and fails.
+// Responder, acting: executes SENDs and WRITEs that were judged good, completes receives, decides what the peer is
+// owed, and fails.
 #include "transport/qp.hpp"
 #include "transport/responder.hpp"
 
@@ -7,9 +8,18 @@ namespace tensorwire::transport {
 using wire::NakCode;
 using wire::Position;
 
+namespace {
+
+/// Nothing that is still a duplicate lies before it.
+constexpr std::uint64_t kFirstPosition = 1ULL << 32;
+
+}  // namespace
+
 void Responder::start() noexcept {
   stop();
   expected_psn_ = qp_.attributes().rq_psn;
+  position_ = kFirstPosition;
+  mtu_ = mtu_bytes(qp_.attributes().path_mtu);
   msn_ = 0;
   established_ = false;
 }
@@ -19,6 +29,7 @@ void Responder::stop() noexcept {
   refused_ = false;
   owed_ = Owed::kNothing;
   unacknowledged_ = 0;
+  resources_.reset(qp_.attributes().max_dest_rd_atomic);
 }
 
 bool Responder::still_holds(RxPlan plan, const wire::Headers& headers) const noexcept {
@@ -35,9 +46,7 @@ void Responder::commit(RxPlan plan, const wire::Headers& headers, std::uint32_t 
       return execute(headers, payload_bytes);
     case RxPlan::kDuplicate:
       ++counters.duplicate_request;
-      // A NAK that is owed says as much as an ACK and more.
-      if (owed_ != Owed::kNak) owe_ack();
-      return;
+      return repeat(headers);
     case RxPlan::kGap:
       ++counters.out_of_sequence;
       return refuse(wire::kSyndromeNak | static_cast<std::uint8_t>(NakCode::kPsnSequence));
@@ -63,18 +72,23 @@ void Responder::commit(RxPlan plan, const wire::Headers& headers, std::uint32_t 
   }
 }
 
-void Responder::execute(const wire::Headers& headers, std::uint32_t bytes) noexcept {
+void Responder::pass(std::uint32_t psns, std::uint32_t bytes) noexcept {
   ++core_.counters.rx_packets;
   core_.counters.rx_bytes += bytes;
   if (!established_) {
     established_ = true;
     if (qp_.state() == QpState::kRtr) qp_.raise(AsyncEvent::kCommEstablished);
   }
-  expected_psn_ = wire::psn_add(expected_psn_, 1);
+  expected_psn_ = wire::psn_add(expected_psn_, psns);
+  position_ += psns;
   refused_ = false;
   if (owed_ == Owed::kNak) owed_ = Owed::kAck;  // what it complained of has arrived
+}
 
+void Responder::execute(const wire::Headers& headers, std::uint32_t bytes) noexcept {
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
+  if (traits.fetch) return traits.atomic_eth ? execute_atomic(headers) : execute_read(headers);
+  pass(1, bytes);
   const bool first = traits.position == Position::kFirst || traits.position == Position::kOnly;
   const bool last = traits.position == Position::kLast || traits.position == Position::kOnly;
   if (first) {
@@ -125,11 +139,35 @@ void Responder::hold(const wire::Headers& headers) noexcept {
   if (still_holds(RxPlan::kExecute, headers) && wire::traits(headers.opcode).send) qp_.receive_queue().hold();
 }
 
+// A duplicate is acknowledged as far as everything is that was executed, or up to the next READ or atomic: that one's
+// answer may have been lost with this one's acknowledgement, and the peer is about to ask for it, too. A NAK that is
+// owed says as much as an ACK and more.
+void Responder::repeat(const wire::Headers& headers) noexcept {
+  const std::uint64_t position = position_of(headers.psn);
+  if (wire::traits(headers.opcode).fetch) return repeat_fetch(position, headers);
+  if (owed_ == Owed::kNak) return;
+  const std::uint64_t next_fetch = resources_.next_after(position, position_);
+  if (next_fetch == position_ || owed_ == Owed::kAck) return owe_ack();
+  const std::uint32_t last = psn_of(next_fetch - 1);
+  if (owed_ == Owed::kNothing || wire::psn_diff(last, owed_psn_) > 0) owed_psn_ = last;
+  owed_ = Owed::kOldAck;
+  schedule();
+}
+
+std::uint64_t Responder::position_of(std::uint32_t psn) const noexcept {
+  return position_ + static_cast<std::uint64_t>(std::int64_t{wire::psn_diff(psn, expected_psn_)});
+}
+
+std::uint32_t Responder::psn_of(std::uint64_t position) const noexcept {
+  return wire::psn_add(expected_psn_, static_cast<std::uint32_t>(position - position_));
+}
+
 void Responder::refuse(std::uint8_t syndrome) noexcept {
   refused_ = true;
   owed_ = Owed::kNak;
+  owed_psn_ = expected_psn_;
   nak_syndrome_ = syndrome;
-  core_.scheduler.control_ready(qp_);
+  schedule();
 }
 
 void Responder::fail(NakCode code) noexcept {
@@ -140,33 +178,17 @@ void Responder::fail(NakCode code) noexcept {
 void Responder::owe_ack() noexcept {
   owed_ = Owed::kAck;
   unacknowledged_ = 0;
-  core_.scheduler.control_ready(qp_);
+  schedule();
 }
 
-void Responder::build_control(TxDesc& out) noexcept {
-  const QpAttr& attr = qp_.attributes();
-  const bool nak = owed_ == Owed::kNak;
-  owed_ = Owed::kNothing;
-  unacknowledged_ = 0;
-
-  out.headers = {};
-  out.headers.opcode = wire::Opcode::kRcAck;
-  out.headers.dest_qpn = attr.dest_qpn;
-  out.headers.psn = nak ? expected_psn_ : wire::psn_add(expected_psn_, wire::kPsnMask);  // ACK: the one before
-  out.headers.syndrome = nak ? nak_syndrome_ : static_cast<std::uint8_t>(wire::kSyndromeAck | wire::kCreditsInvalid);
-  out.headers.msn = msn_;
-  out.av = &attr.av;
-  out.path = qp_.path();
-  out.src_qpn = qp_.qpn();
-  out.payload_bytes = 0;
-  out.retransmission = false;
-  out.inline_pieces = false;
-  out.piece_count = 0;
-  ++core_.counters.tx_packets;
-}
-
+/// What fails the queue pair from the peer's side leaves its NAK, and the answers before that.
 void Responder::flush() noexcept {
   message_ = Message::kNone;
+  if (owed_ != Owed::kNak) {
+    resources_.drop_replies();
+    core_.scheduler.replies_done(qp_);
+  }
+  schedule();
   ReceiveQueue& queue = qp_.receive_queue();
   while (queue.has_own()) {
     Completion completion;

@@ -28,6 +28,19 @@ void Scheduler::control_ready(Qp& qp) noexcept {
   refresh(path);
 }
 
+void Scheduler::reply_ready(Qp& qp) noexcept {
+  Path& path = *paths_[qp.path()];
+  path.replies.push_back(qp);
+  refresh(path);
+}
+
+void Scheduler::replies_done(Qp& qp) noexcept {
+  Path& path = *paths_[qp.path()];
+  if (path.replies.front() == &qp) path.reply_turn_left = kTurnBytes;
+  path.replies.remove(qp);
+  refresh(path);
+}
+
 void Scheduler::data_ready(Qp& qp) noexcept {
   Path& path = *paths_[qp.path()];
   path.data.push_back(qp);
@@ -44,6 +57,7 @@ void Scheduler::data_done(Qp& qp) noexcept {
 void Scheduler::remove(Qp& qp) noexcept {
   data_done(qp);
   given_.remove(qp);
+  replies_done(qp);
   paths_[qp.path()]->control.remove(qp);
   refresh(*paths_[qp.path()]);
 }
@@ -65,7 +79,7 @@ void Scheduler::release(PathId path, std::uint64_t bytes) noexcept {
 
 void Scheduler::refresh(Path& path) noexcept {
   const bool data = !path.data.empty() && !path.window_full;
-  if (!path.blocked && (data || !path.control.empty())) {
+  if (!path.blocked && (data || !path.control.empty() || !path.replies.empty())) {
     active_.push_back(path);
   } else {
     active_.remove(path);
@@ -79,7 +93,10 @@ std::size_t Scheduler::fill(Ps now, std::uint64_t budget_bytes, std::span<TxDesc
     Path* path = active_.front();
     if (path == nullptr) break;
     count = fill_control(*path, out);
-    count += fill_data(*path, now, budget_bytes, out.subspan(count));
+    path->replies_first = !path->replies_first;
+    if (path->replies_first) count = fill_replies(*path, now, budget_bytes, out, count);
+    count = fill_data(*path, now, budget_bytes, out, count);
+    if (!path->replies_first) count = fill_replies(*path, now, budget_bytes, out, count);
     refresh(*path);
     if (path->active.linked) active_.move_to_back(*path);
   }
@@ -94,21 +111,41 @@ std::size_t Scheduler::fill_control(Path& path, std::span<TxDesc> out) noexcept 
     if (qp.congestion != nullptr && qp.congestion->owes_cnp()) {
       qp.congestion->build_cnp(qp.attributes().dest_qpn, qp.qpn(), qp.path(), out[count++]);
       ++qp.core.counters.np_cnp_sent;
-      if (qp.responder.owes()) path.control.push_back(qp);
-    } else {
+      if (qp.responder.owes_control()) path.control.push_back(qp);
+    } else if (qp.responder.owes_control()) {
       qp.responder.build_control(out[count++]);
     }
   }
   return count;
 }
 
-std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept {
-  std::size_t count = 0;
+std::size_t Scheduler::fill_replies(Path& path, Ps now, std::uint64_t& budget_bytes, std::span<TxDesc> out,
+                                    std::size_t count) noexcept {
+  while (count < out.size() && !path.replies.empty()) {
+    Qp& qp = static_cast<Qp&>(*path.replies.front());
+    const std::uint32_t bytes = qp.responder.next_reply_payload();
+    if (bytes > budget_bytes && count != 0) break;
+    if (!qp.responder.build_reply(out[count])) continue;  // a NAK took its place
+    if (qp.congestion != nullptr) qp.pace(bytes, now);
+    if (qp.paced()) replies_done(qp);
+    ++count;
+    budget_bytes -= std::min<std::uint64_t>(bytes, budget_bytes);
+    path.reply_turn_left -= std::min<std::uint64_t>(bytes, path.reply_turn_left);
+    if (path.reply_turn_left == 0 && path.replies.front() == &qp) {
+      path.replies.move_to_back(qp);
+      path.reply_turn_left = kTurnBytes;
+    }
+  }
+  return count;
+}
+
+std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t& budget_bytes, std::span<TxDesc> out,
+                                 std::size_t count) noexcept {
   while (count < out.size() && !path.data.empty()) {
     Qp& qp = static_cast<Qp&>(*path.data.front());
     const std::uint32_t bytes = qp.next_payload();
     if (bytes > budget_bytes && count != 0) break;
-    const std::uint64_t charge = std::max<std::uint64_t>(bytes, kMinPacketCharge);
+    const std::uint64_t charge = qp.next_charge();
     if (!qp.ud && !path.fits(charge)) {  // nothing acknowledges a datagram, so no window counts it
       path.window_full = true;
       break;

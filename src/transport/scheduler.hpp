@@ -1,9 +1,13 @@
-// Who may send next. Queue pairs with something to send stand in their path's lists (control before data), paths with a
-// queue pair that may send stand in the active list; both are served round-robin. The scheduler also keeps each path's
-// unacknowledged bytes under its limit. It decides; requesters and responders build the packets.
+// Who may send next. Queue pairs with something to send stand in their path's lists (control first, then replies and
+// data in turns), paths with a queue pair that may send stand in the active list; all are served round-robin. The
+// scheduler also keeps each path's unacknowledged bytes under its limit. It decides; requesters and responders build
+// the packets.
 //
-// Invariant: a path is in the active list exactly when it is not blocked and has a control packet, or has data that its
-// window was not yet found too small for. So has_tx() costs two comparisons.
+// Replies (READ responses, atomic acknowledges) need no window: nobody acknowledges them, and who asked for them
+// counted them into his own. If they did, two peers that read from each other could wait for each other for ever.
+//
+// Invariant: a path is in the active list exactly when it is not blocked and has a control packet, a reply, or data
+// that its window was not yet found too small for. So has_tx() costs two comparisons.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +37,11 @@ struct Path {
   bool blocked = false;
   bool window_full = false;  ///< the next packet was found not to fit; cleared when bytes are released
   std::uint64_t in_flight = 0;
+  bool replies_first = false;  ///< of replies and data, who has the next batch
   std::uint64_t turn_left = kTurnBytes;
+  std::uint64_t reply_turn_left = kTurnBytes;
   IntrusiveList<QpLinks, &QpLinks::control> control;
+  IntrusiveList<QpLinks, &QpLinks::replies> replies;
   IntrusiveList<QpLinks, &QpLinks::data> data;
   ListLink<Path> active;
 
@@ -53,10 +60,12 @@ class Scheduler {
   void set_window(PathId path, std::uint64_t bytes) noexcept;
   void set_blocked(PathId path, bool blocked) noexcept;
 
-  /// The queue pair owes a control packet / has a data packet that it may send. Idempotent.
+  /// The queue pair owes a control packet / has a reply or a data packet that it may send. Idempotent.
   void control_ready(Qp& qp) noexcept;
+  void reply_ready(Qp& qp) noexcept;
   void data_ready(Qp& qp) noexcept;
   /// Idempotent.
+  void replies_done(Qp& qp) noexcept;
   void data_done(Qp& qp) noexcept;
   void remove(Qp& qp) noexcept;
   /// A datagram of it is with the link: the next fill() tells it that the link is done with that. Idempotent.
@@ -73,7 +82,11 @@ class Scheduler {
   void refresh(Path& path) noexcept;
   void complete_given() noexcept;
   static std::size_t fill_control(Path& path, std::span<TxDesc> out) noexcept;
-  std::size_t fill_data(Path& path, Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept;
+  /// Both add descriptors from `count` on and return the new count.
+  std::size_t fill_replies(Path& path, Ps now, std::uint64_t& budget_bytes, std::span<TxDesc> out,
+                           std::size_t count) noexcept;
+  std::size_t fill_data(Path& path, Ps now, std::uint64_t& budget_bytes, std::span<TxDesc> out,
+                        std::size_t count) noexcept;
 
   std::vector<std::unique_ptr<Path>> paths_;
   IntrusiveList<Path, &Path::active> active_;

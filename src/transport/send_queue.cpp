@@ -27,6 +27,7 @@ SendQueue::SendQueue(const QpCaps& caps, QpType type)
       entries_(std::size_t{mask_} + 1),
       sges_((std::size_t{mask_} + 1) * max_sge_),
       inline_((std::size_t{mask_} + 1) * max_inline_),
+      operands_(type == QpType::kUd ? 0 : std::size_t{mask_} + 1),
       targets_(type == QpType::kUd ? std::size_t{mask_} + 1 : 0) {}
 
 std::span<const Sge> SendQueue::sges(std::uint32_t index) const noexcept {
@@ -38,16 +39,17 @@ const std::byte* SendQueue::inline_bytes(std::uint32_t index) const noexcept {
 }
 
 int SendQueue::post(const SendWr& wr) noexcept {
-  if (wr.opcode > WrOpcode::kSendImm) return EOPNOTSUPP;
+  if (wr.opcode > WrOpcode::kFetchAdd) return EOPNOTSUPP;
   if (wr.sges.size() > max_sge_) return EINVAL;
   std::uint64_t length = 0;
   for (const Sge& sge : wr.sges) length += sge.length;
   if (length > kMaxMessageBytes) return EINVAL;
-  if (wr.inline_data && length > max_inline_) return EINVAL;
   const bool datagram = !targets_.empty();
   if (datagram) {
     if (const int error = check_datagram(wr, length); error != 0) return error;
   }
+  if (wr.inline_data && (length > max_inline_ || is_fetch(wr.opcode))) return EINVAL;
+  if (is_atomic(wr.opcode) && length != kAtomicBytes) return EINVAL;
 
   const std::uint32_t index = posted_.load(std::memory_order_relaxed);
   if (index - freed_.load(std::memory_order_acquire) >= capacity_) return ENOMEM;
@@ -64,6 +66,9 @@ int SendQueue::post(const SendWr& wr) noexcept {
   wqe.solicited = wr.solicited;
   wqe.inline_data = wr.inline_data;
   if (datagram) targets_[index & mask_] = {*wr.address, wr.dest_qpn, wr.qkey};
+  wqe.fence = wr.fence;
+  wqe.fetch = is_fetch(wr.opcode);
+  if (is_atomic(wr.opcode)) operands_[index & mask_] = {wr.compare_add, wr.swap};
   if (wr.inline_data) {
     std::byte* to = inline_.data() + std::size_t{index & mask_} * max_inline_;
     for (const Sge& sge : wr.sges) {

@@ -25,9 +25,19 @@ struct SendWqe {
   bool signaled;
   bool solicited;
   bool inline_data;
+  bool fence;
+  bool fetch;  ///< is_fetch(opcode)
   // The requester's notes, written when the first packet leaves.
   std::uint32_t first_psn;
-  std::uint32_t packets;
+  std::uint32_t packets;          ///< PSNs it takes: packets of the message, or of a READ's responses
+  std::uint32_t request_packets;  ///< PSNs that one READ request asks for; the last may ask for fewer
+  std::uint32_t ssn;              ///< number of its first request, as the peer's MSN counts them
+};
+
+/// What an atomic brings along; beside the entries, because nothing else has it.
+struct AtomicOperands {
+  std::uint64_t compare_add;
+  std::uint64_t swap;
 };
 
 /// Where a posted datagram goes.
@@ -53,6 +63,7 @@ class SendQueue {
   [[nodiscard]] const SendWqe& at(std::uint32_t index) const noexcept { return entries_[index & mask_]; }
   [[nodiscard]] std::span<const Sge> sges(std::uint32_t index) const noexcept;
   [[nodiscard]] const std::byte* inline_bytes(std::uint32_t index) const noexcept;
+  [[nodiscard]] const AtomicOperands& operands(std::uint32_t index) const noexcept { return operands_[index & mask_]; }
   /// Of a datagram; only on a UD queue pair.
   [[nodiscard]] const DatagramTarget& target(std::uint32_t index) const noexcept { return targets_[index & mask_]; }
   /// Gives the head entry back to the poster.
@@ -68,7 +79,8 @@ class SendQueue {
   std::vector<SendWqe> entries_;
   std::vector<Sge> sges_;
   std::vector<std::byte> inline_;
-  std::vector<DatagramTarget> targets_;  ///< one an entry on a UD queue pair, else none
+  std::vector<AtomicOperands> operands_;  ///< none on a UD queue pair
+  std::vector<DatagramTarget> targets_;   ///< one an entry on a UD queue pair, else none
   alignas(64) std::atomic<std::uint32_t> posted_{0};
   alignas(64) std::atomic<std::uint32_t> freed_{0};
 };

@@ -33,6 +33,14 @@ enum class WrOpcode : std::uint8_t {
   kFetchAdd = 6
 };
 
+[[nodiscard]] constexpr bool is_atomic(WrOpcode opcode) noexcept {
+  return opcode == WrOpcode::kCompareSwap || opcode == WrOpcode::kFetchAdd;
+}
+/// READ and the atomics: the answer carries data. The transport calls them fetches.
+[[nodiscard]] constexpr bool is_fetch(WrOpcode opcode) noexcept {
+  return opcode == WrOpcode::kRead || is_atomic(opcode);
+}
+
 enum class WcStatus : std::uint8_t {
   kSuccess = 0,
   kLocalLengthError = 1,
@@ -72,6 +80,8 @@ struct Sge {
 inline constexpr std::uint32_t kMaxSge = 16;
 inline constexpr std::uint32_t kMaxInlineBytes = 512;
 inline constexpr std::uint32_t kMaxMessageBytes = 1U << 31;
+/// What an atomic operation works on, here and at the peer.
+inline constexpr std::uint32_t kAtomicBytes = 8;
 
 /// A protection domain of an engine.
 using PdId = std::uint32_t;
@@ -83,12 +93,14 @@ struct SendWr {
   WrOpcode opcode = WrOpcode::kSend;
   bool signaled = true;
   bool solicited = false;
-  bool fence = false;
+  bool fence = false;        ///< leaves when every READ and atomic posted before it has completed
   bool inline_data = false;  ///< copy the bytes now; lkeys are not looked at
   std::uint32_t immediate = 0;
   std::uint64_t remote_address = 0;
   std::uint32_t rkey = 0;
-  std::span<const Sge> sges;
+  std::uint64_t compare_add = 0;  ///< atomics: what to compare with, or to add
+  std::uint64_t swap = 0;         ///< compare-and-swap: the new value
+  std::span<const Sge> sges;      ///< READ: where the bytes go; atomics: where the old value goes, 8 bytes in all
   // Datagrams (UD) only.
   const DatagramAddress* address = nullptr;  ///< copied when posted
   std::uint32_t dest_qpn = 0;

@@ -22,7 +22,7 @@ constexpr OpcodeTraits write(Position position) {
 
 constexpr OpcodeTraits response(Position position) { return {.known = true, .position = position, .response = true}; }
 
-constexpr OpcodeTraits request() { return {.known = true}; }
+constexpr OpcodeTraits fetch() { return {.known = true, .fetch = true}; }
 
 constexpr OpcodeTraits with_immediate(OpcodeTraits t) {
   t.immediate = true;
@@ -89,7 +89,7 @@ constexpr std::array<Entry, 256> make_table() {
   set(kRcWriteOnly, with_reth(write(kOnly)), "RC RDMA WRITE Only");
   set(kRcWriteOnlyImm, with_immediate(with_reth(write(kOnly))), "RC RDMA WRITE Only with Immediate");
 
-  set(kRcReadRequest, with_reth(request()), "RC RDMA READ Request");
+  set(kRcReadRequest, with_reth(fetch()), "RC RDMA READ Request");
   set(kRcReadResponseFirst, with_payload(with_aeth(response(kFirst))), "RC RDMA READ response First");
   set(kRcReadResponseMiddle, with_payload(response(kMiddle)), "RC RDMA READ response Middle");
   set(kRcReadResponseLast, with_payload(with_aeth(response(kLast))), "RC RDMA READ response Last");
@@ -97,14 +97,14 @@ constexpr std::array<Entry, 256> make_table() {
   set(kRcAck, with_aeth(response(kOnly)), "RC Acknowledge");
 
   set(kRcAtomicAck, with_atomic_ack_eth(with_aeth(response(kOnly))), "RC ATOMIC Acknowledge");
-  set(kRcCompareSwap, with_atomic_eth(request()), "RC CmpSwap");
-  set(kRcFetchAdd, with_atomic_eth(request()), "RC FetchAdd");
+  set(kRcCompareSwap, with_atomic_eth(fetch()), "RC CmpSwap");
+  set(kRcFetchAdd, with_atomic_eth(fetch()), "RC FetchAdd");
 
   set(kUdSendOnly, with_deth(send(kOnly)), "UD SEND Only");
   set(kUdSendOnlyImm, with_immediate(with_deth(send(kOnly))), "UD SEND Only with Immediate");
 
   // Its 16 reserved bytes have the place of a payload; parse() holds it to exactly those.
-  set(kCnp, with_payload(request()), "RoCEv2 CNP");
+  set(kCnp, with_payload({.known = true}), "RoCEv2 CNP");
   return table;
 }
 

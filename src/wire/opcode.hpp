@@ -45,6 +45,7 @@ struct OpcodeTraits {
   Position position = Position::kOnly;
   bool send = false;      ///< SEND of any kind
   bool write = false;     ///< RDMA WRITE of any kind
+  bool fetch = false;     ///< READ request or atomic: asks for an answer that carries data
   bool response = false;  ///< ACK, atomic ACK, READ response: travels towards the requester
   bool payload = false;   ///< may carry payload bytes
   bool reth = false;

@@ -20,7 +20,8 @@ class ExtendedTest : public PairTest {
     wanted.pd = pd();
     wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     wanted.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-                            IBV_QP_EX_WITH_SEND_WITH_IMM;
+                            IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+                            IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     return owned(ibv_create_qp_ex(context(), &wanted), ibv_destroy_qp);
   }
 
@@ -108,6 +109,32 @@ TEST_F(ExtendedTest, BatchOfEveryOperation) {
   EXPECT_EQ(std::memcmp(right.buffer.data() + 40300, left.buffer.data() + 1000, 200), 0);
 }
 
+TEST_F(ExtendedTest, ReadAndAtomicsInABatch) {
+  const std::uint64_t initial = 40;
+  std::memcpy(right.buffer.data() + 128, &initial, sizeof initial);
+  ibv_wr_start(qp_);
+  begin(1);
+  ibv_wr_atomic_fetch_add(qp_, right.mr->rkey, right.address(128), 2);
+  ibv_wr_set_sge(qp_, left.mr->lkey, left.address(0), 8);
+  begin(2);
+  ibv_wr_atomic_cmp_swp(qp_, right.mr->rkey, right.address(128), 42, 43);
+  ibv_wr_set_sge(qp_, left.mr->lkey, left.address(8), 8);
+  begin(3);
+  ibv_wr_rdma_read(qp_, right.mr->rkey, right.address(128));
+  ibv_wr_set_sge(qp_, left.mr->lkey, left.address(16), 8);
+  ASSERT_EQ(ibv_wr_complete(qp_), 0);
+  const ibv_wc_opcode opcodes[] = {IBV_WC_FETCH_ADD, IBV_WC_COMP_SWAP, IBV_WC_RDMA_READ};
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    const auto done = wait_completion(left.cq.get());
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->status, IBV_WC_SUCCESS);
+    EXPECT_EQ(done->wr_id, id);
+    EXPECT_EQ(done->opcode, opcodes[id - 1]);
+  }
+  const std::uint64_t expected[] = {40, 42, 43};
+  EXPECT_EQ(std::memcmp(left.buffer.data(), expected, sizeof expected), 0);
+}
+
 TEST_F(ExtendedTest, AbortedBatchIsNotSent) {
   ibv_wr_start(qp_);
   begin(1);
@@ -139,8 +166,8 @@ TEST_F(ExtendedTest, OneBadRequestStopsTheBatch) {
   std::array<ibv_sge, 5> many{};
   EXPECT_EQ(outcome([&] { ibv_wr_set_inline_data(qp_, bytes.data(), bytes.size()); }), EINVAL);
   EXPECT_EQ(outcome([&] { ibv_wr_set_sge_list(qp_, many.size(), many.data()); }), EINVAL);
-  EXPECT_EQ(outcome([&] { ibv_wr_rdma_read(qp_, 0, 0); }), EOPNOTSUPP);
-  EXPECT_EQ(outcome([&] { ibv_wr_atomic_fetch_add(qp_, 0, 0, 0); }), EOPNOTSUPP);
+  EXPECT_EQ(outcome([&] { ibv_wr_atomic_fetch_add(qp_, 0, 0, 0); }), EINVAL) << "no room for the old value";
+  EXPECT_EQ(outcome([&] { ibv_wr_atomic_write(qp_, 0, 0, bytes.data()); }), EOPNOTSUPP);
   EXPECT_EQ(outcome([&] { ibv_wr_set_ud_addr(qp_, nullptr, 0, 0); }), EINVAL);
   EXPECT_EQ(outcome([&] { ibv_wr_local_inv(qp_, 0); }), EOPNOTSUPP);
   EXPECT_EQ(outcome([&] {

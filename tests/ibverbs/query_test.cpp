@@ -23,6 +23,10 @@ TEST_F(QueryTest, DeviceAttributesAreThoseOfARoceDevice) {
   EXPECT_GT(attr.max_srq, 0);
   EXPECT_GT(attr.max_srq_wr, 100);
   EXPECT_GE(attr.max_srq_sge, 4);
+  EXPECT_EQ(attr.max_qp_rd_atom, 16);
+  EXPECT_EQ(attr.max_qp_init_rd_atom, 16);
+  EXPECT_EQ(attr.max_res_rd_atom, 16 * attr.max_qp);
+  EXPECT_EQ(attr.atomic_cap, IBV_ATOMIC_HCA);
   EXPECT_GT(attr.max_mr_size, std::uint64_t{1} << 32);
   EXPECT_FALSE(std::string_view(attr.fw_ver).empty());
 }

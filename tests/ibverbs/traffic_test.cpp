@@ -124,7 +124,10 @@ TEST_F(TrafficTest, ChainStopsAtTheBadRequestAndTheRestRuns) {
       {"an opcode of other hardware", EOPNOTSUPP, [](ibv_send_wr& wr, ibv_sge*) { wr.opcode = IBV_WR_TSO; }},
       {"an unknown opcode", EOPNOTSUPP,
        [](ibv_send_wr& wr, ibv_sge*) { wr.opcode = std::bit_cast<ibv_wr_opcode>(0x100); }},
-      {"an atomic", EOPNOTSUPP, [](ibv_send_wr& wr, ibv_sge*) { wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD; }},
+      {"an atomic that is not of eight bytes", EINVAL,
+       [](ibv_send_wr& wr, ibv_sge*) { wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD; }},
+      {"an inline READ", EINVAL,
+       [](ibv_send_wr& wr, ibv_sge*) { wr.opcode = IBV_WR_RDMA_READ, wr.send_flags |= IBV_SEND_INLINE; }},
   };
   for (const Fault& fault : faults) {
     std::array<ibv_send_wr, 4> posted = chain;
@@ -142,6 +145,79 @@ TEST_F(TrafficTest, ChainStopsAtTheBadRequestAndTheRestRuns) {
     ibv_wc none{};
     EXPECT_EQ(ibv_poll_cq(left.cq.get(), 1, &none), 0) << fault.name;
   }
+}
+
+TEST_F(TrafficTest, ReadBringsBytesAndCompletesBeforeWhatFollows) {
+  std::array<ibv_sge, 2> pieces{right.sge(0, 100), right.sge(200, 20'000)};
+  ibv_send_wr read = request(IBV_WR_RDMA_READ, 1);
+  read.sg_list = pieces.data();
+  read.num_sge = static_cast<int>(pieces.size());
+  read.wr.rdma.remote_addr = left.address(5);
+  read.wr.rdma.rkey = left.mr->rkey;
+  ibv_send_wr write = request(IBV_WR_RDMA_WRITE, 2);
+  ibv_sge first = right.sge(0, 100);
+  write.sg_list = &first;
+  write.num_sge = 1;
+  write.send_flags |= IBV_SEND_FENCE;
+  write.wr.rdma.remote_addr = left.address(40'000);
+  write.wr.rdma.rkey = left.mr->rkey;
+  read.next = &write;
+  ASSERT_EQ(post(right.qp.get(), read), 0);
+  for (const ibv_wc_opcode opcode : {IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE}) {
+    const auto done = wait_completion(right.cq.get());
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->status, IBV_WC_SUCCESS);
+    EXPECT_EQ(done->opcode, opcode);
+    EXPECT_EQ(done->byte_len, opcode == IBV_WC_RDMA_READ ? 20'100U : 100U);
+  }
+  EXPECT_EQ(std::memcmp(right.buffer.data(), left.buffer.data() + 5, 100), 0);
+  EXPECT_EQ(std::memcmp(right.buffer.data() + 200, left.buffer.data() + 105, 20'000), 0);
+  EXPECT_EQ(std::memcmp(left.buffer.data() + 40'000, left.buffer.data() + 5, 100), 0);  // what the READ had brought
+}
+
+TEST_F(TrafficTest, AtomicsWorkOnTheWordAndBringItsOldValue) {
+  const std::uint64_t initial = 0x0123456789abcdef;
+  std::memcpy(right.buffer.data() + 64, &initial, sizeof initial);
+  ibv_sge into = left.sge(0, 8);
+  ibv_send_wr add = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 1);
+  add.sg_list = &into;
+  add.num_sge = 1;
+  add.wr.atomic.remote_addr = right.address(64);
+  add.wr.atomic.rkey = right.mr->rkey;
+  add.wr.atomic.compare_add = 0x10;
+  ASSERT_EQ(post(left.qp.get(), add), 0);
+  auto done = wait_completion(left.cq.get());
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->status, IBV_WC_SUCCESS);
+  EXPECT_EQ(done->opcode, IBV_WC_FETCH_ADD);
+  EXPECT_EQ(std::memcmp(left.buffer.data(), &initial, 8), 0);
+
+  ibv_send_wr swap = add;
+  swap.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+  swap.wr.atomic.compare_add = initial + 0x10;
+  swap.wr.atomic.swap = 77;
+  ASSERT_EQ(post(left.qp.get(), swap), 0);
+  done = wait_completion(left.cq.get());
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->status, IBV_WC_SUCCESS);
+  EXPECT_EQ(done->opcode, IBV_WC_COMP_SWAP);
+  const std::uint64_t seventy_seven = 77;
+  EXPECT_EQ(std::memcmp(right.buffer.data() + 64, &seventy_seven, 8), 0);
+}
+
+TEST_F(TrafficTest, AReadWithoutTheRightIsARemoteAccessError) {
+  std::vector<std::uint8_t> secret(64);
+  const Owned<ibv_mr> mr = register_bytes(secret, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  ibv_sge into = left.sge(0, 64);
+  ibv_send_wr read = request(IBV_WR_RDMA_READ, 1);
+  read.sg_list = &into;
+  read.num_sge = 1;
+  read.wr.rdma.remote_addr = reinterpret_cast<std::uint64_t>(secret.data());
+  read.wr.rdma.rkey = mr->rkey;
+  ASSERT_EQ(post(left.qp.get(), read), 0);
+  const auto done = wait_completion(left.cq.get());
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->status, IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST_F(TrafficTest, ReceiveQueueFillsUp) {

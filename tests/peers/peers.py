@@ -153,6 +153,34 @@ def write_bandwidth(*options):
     return case
 
 
+def read_latency():
+    expect(pair("ib_read_lat", "-x", 1, "-F", "-n", 500, "-s", 4096)[1], r"^ 4096\s+500\s+[\d.]+\s", "result row")
+
+
+def read_bandwidth(*options):
+    def case():
+        _, output = pair("ib_read_bw", "-x", 1, "-F", "-n", 300, *options)
+        row = expect(output, r"^ 65536\s+\d+\s+([\d.]+)\s+([\d.]+)\s", "result row")
+        if float(row[2]) < 10:
+            raise Failure(f"{row[2]} MB/s is no bandwidth")
+
+    return case
+
+
+def atomic_latency(kind):
+    def case():
+        expect(pair("ib_atomic_lat", "-x", 1, "-F", "-n", 500, "-A", kind)[1], r"^ 8\s+500\s+[\d.]+\s", "result row")
+
+    return case
+
+
+def atomic_bandwidth(kind):
+    def case():
+        expect(pair("ib_atomic_bw", "-x", 1, "-F", "-n", 500, "-A", kind)[1], r"^ 8\s+500\s+[\d.]+\s", "result row")
+
+    return case
+
+
 def send_latency(*options):
     def case():
         expect(pair("ib_send_lat", "-x", 1, "-F", "-n", 500, "-s", 64, *options)[1], r"^ 64\s+500\s+[\d.]+\s", "result row")
@@ -219,6 +247,13 @@ CASES = {
     "srq_pingpong_events": pingpong("-e", "-q", 4, "-s", 20000, program="ibv_srq_pingpong"),
     "send_lat_ud": send_latency("-c", "UD"),
     "send_bw_ud": send_bandwidth("-c", "UD", size=1024),
+    "read_lat": read_latency,
+    "read_bw": read_bandwidth(),
+    "read_bw_bidirectional": read_bandwidth("-b"),
+    "read_bw_one_outstanding": read_bandwidth("-o", 1),
+    "atomic_lat_fetch_add": atomic_latency("FETCH_AND_ADD"),
+    "atomic_lat_compare_swap": atomic_latency("CMP_AND_SWAP"),
+    "atomic_bw_fetch_add": atomic_bandwidth("FETCH_AND_ADD"),
     "refusals": refusals,
     "soft_command": soft_command,
 }

@@ -55,6 +55,28 @@ TEST(CheckMapped, RefusesNullAndWrapping) {
   EXPECT_EQ(check_mapped(0, 0, true), 0);
 }
 
+TEST(HostMemory, AtomicsAndTheErrorWhenTheWordIsGone) {
+  HostMemory memory;
+  const Pages pages{1, PROT_READ | PROT_WRITE};
+  auto* const word = reinterpret_cast<std::uint64_t*>(pages.page(0) + 8);
+  *word = 5;
+  std::uint64_t original = 0;
+  EXPECT_TRUE(memory.atomic(pages.page(0) + 8, {.compare = false, .operand = 3, .swap = 0}, original));
+  EXPECT_EQ(original, 5U);
+  EXPECT_TRUE(memory.atomic(pages.page(0) + 8, {.compare = true, .operand = 5, .swap = 1}, original));
+  EXPECT_EQ(original, 8U);
+  EXPECT_EQ(*word, 8U);
+  EXPECT_TRUE(memory.atomic(pages.page(0) + 8, {.compare = true, .operand = 8, .swap = 1}, original));
+  EXPECT_EQ(original, 8U);
+  EXPECT_EQ(*word, 1U);
+#ifndef __SANITIZE_THREAD__
+  pages.protect(0, PROT_READ);
+  EXPECT_FALSE(memory.atomic(pages.page(0) + 8, {.compare = false, .operand = 3, .swap = 0}, original));
+  pages.unmap(0);
+  EXPECT_FALSE(memory.atomic(pages.page(0) + 8, {.compare = false, .operand = 3, .swap = 0}, original));
+#endif
+}
+
 TEST(HostMemory, CopiesWithAndWithoutCrc) {
   HostMemory memory;
   for (const std::size_t length : {0U, 1U, 7U, 15U, 16U, 17U, 4096U, 5000U}) {

@@ -54,6 +54,7 @@ class Lab {
     attr.retry_cnt = connection.retry_cnt;
     attr.rnr_retry = connection.rnr_retry;
     attr.min_rnr_timer = connection.min_rnr_timer;
+    attr.max_rd_atomic = attr.max_dest_rd_atomic = connection.rd_atomic;
     attr.state = QpState::kInit;
     ASSERT_EQ(host.engine.modify_qp(qp, attr, kInitMask, now), 0);
     attr.state = QpState::kRtr;
@@ -119,6 +120,24 @@ class Lab {
     h.va = target.address();
     h.rkey = target.key;
     h.dma_length = length;
+    return h;
+  }
+
+  [[nodiscard]] wire::Headers read(std::uint32_t n, const Buffer& from, std::uint32_t length,
+                                   std::size_t offset = 0) const {
+    wire::Headers h = write(wire::Opcode::kRcReadRequest, n, from, length);
+    h.va += offset;
+    return h;
+  }
+  [[nodiscard]] wire::Headers fetch_add(std::uint32_t n, const Buffer& word, std::uint64_t add) const {
+    wire::Headers h = write(wire::Opcode::kRcFetchAdd, n, word, 0);
+    h.swap_add = add;
+    return h;
+  }
+  /// A READ response or atomic acknowledge of PSN number n.
+  static wire::Headers response(wire::Opcode opcode, std::uint32_t psn) {
+    wire::Headers h = acknowledge(wire::kCreditsInvalid, psn);
+    h.opcode = opcode;
     return h;
   }
 

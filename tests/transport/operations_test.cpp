@@ -145,8 +145,14 @@ TEST_F(Operations, PostingRefusesWhatDoesNotFit) {
   const std::array huge = {Sge{0, 0x80000000U, 1}, Sge{0, 1, 1}};
   EXPECT_EQ(a.send(send_wr(1, huge)), EINVAL);
   wr = send_wr(1, {});
-  wr.opcode = WrOpcode::kRead;
+  wr.opcode = static_cast<WrOpcode>(7);
   EXPECT_EQ(a.send(wr), EOPNOTSUPP);
+  wr = read_wr(1, {}, 0, 0);
+  wr.inline_data = true;
+  EXPECT_EQ(a.send(wr), EINVAL);
+  const std::array seven = {source.sge(0, 7)};
+  EXPECT_EQ(a.send(fetch_add_wr(1, seven, 0, 0, 1)), EINVAL);
+  EXPECT_EQ(a.send(compare_swap_wr(1, {}, 0, 0, 1, 2)), EINVAL);
   for (int i = 0; i < 64; ++i) ASSERT_EQ(a.receive(1), 0);
   EXPECT_EQ(a.receive(1), ENOMEM);
 }

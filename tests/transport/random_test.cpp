@@ -1,6 +1,7 @@
 // The property test: random operations on random queue pairs over a wire that loses, duplicates, reorders and corrupts.
-// Whatever the seed: every byte arrives, completions come in order and exactly once, none before its data, and all is
-// over in bounded time; or, where the wire dies, exactly one request reports it and the rest is flushed.
+// Whatever the seed: every byte arrives, atomics happen in order and exactly once, completions come in order and
+// exactly once, none before its data, and all is over in bounded time; or, where the wire dies, exactly one request
+// reports it and the rest is flushed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <deque>
 #include <utility>
 
+#include "transport/attributes.hpp"
 #include "world.hpp"
 
 namespace tensorwire::transport::test {
@@ -21,8 +23,14 @@ struct Operation {
   bool signaled = true;
   bool inline_data = false;
   bool solicited = false;
+  bool fence = false;
+  std::size_t word = 0;       ///< atomics: offset of the word they work on
+  std::uint64_t operand = 0;  ///< to add, or to compare with
+  std::uint64_t swap = 0;
+  std::uint64_t original = 0;  ///< what they must find
+  std::uint64_t result = 0;    ///< what they must leave
 
-  [[nodiscard]] bool consumes_receive() const { return opcode != WrOpcode::kWrite; }
+  [[nodiscard]] bool consumes_receive() const { return is_send() || opcode == WrOpcode::kWriteImm; }
   [[nodiscard]] bool is_send() const { return opcode == WrOpcode::kSend || opcode == WrOpcode::kSendImm; }
   [[nodiscard]] bool has_immediate() const { return opcode == WrOpcode::kWriteImm || opcode == WrOpcode::kSendImm; }
 };
@@ -35,12 +43,14 @@ class Flow {
     const std::uint32_t count = 5 + random.below(40);
     for (std::uint32_t i = 0; i < count; ++i) {
       Operation op;
-      op.opcode = static_cast<WrOpcode>(random.below(4));
-      op.length = random_length(random, mtu);
+      op.opcode = static_cast<WrOpcode>(random.below(7));
+      op.length = is_atomic(op.opcode) ? kAtomicBytes : random_length(random, mtu);
       op.offset = offset;
       op.immediate = static_cast<std::uint32_t>(random.next());
       op.signaled = random.below(3) != 0;
-      op.inline_data = op.length <= 256 && random.below(2) == 0;
+      op.inline_data = op.length <= 256 && !is_fetch(op.opcode) && random.below(2) == 0;
+      op.fence = random.below(6) == 0;
+      if (is_atomic(op.opcode)) plan_atomic(random, op);
       op.solicited = random.below(2) == 0;
       offset += op.length + random.below(8);
       operations_.push_back(op);
@@ -49,7 +59,11 @@ class Flow {
     operations_.back().signaled = true;
     source_ = from.host->buffer(offset + 8);
     target_ = to.host->buffer(offset + 8);
+    landing_ = from.host->buffer(offset + 8, kAccessLocalWrite);
+    remote_ = to.host->buffer(offset + 8, kAccessRemoteRead);
+    words_ = to.host->buffer(kWords * 8, kAccessLocalWrite | kAccessRemoteAtomic);
     fill(source_.bytes, random.next());
+    fill(remote_.bytes, random.next());
   }
 
   /// Posts some of what is left on both sides.
@@ -75,6 +89,7 @@ class Flow {
       failed_ = true;
     } else {
       for (std::size_t i = first_new; i < completed_; ++i) expect_arrived(operations_[i]);
+      succeeded_ = completed_;
     }
   }
 
@@ -102,13 +117,55 @@ class Flow {
 
   void expect_all_bytes() const {
     // The gaps between operations were never written.
-    std::vector<std::byte> expected(target_.bytes.size());
-    for (const Operation& op : operations_)
-      std::copy_n(source_.bytes.begin() + op.offset, op.length, expected.begin() + op.offset);
-    ASSERT_EQ(expected, target_.bytes);
+    std::vector<std::byte> sent(target_.bytes.size());
+    std::vector<std::byte> fetched(landing_.bytes.size());
+    for (const Operation& op : operations_) {
+      if (is_atomic(op.opcode)) {
+        std::memcpy(fetched.data() + op.offset, &op.original, sizeof op.original);
+      } else if (op.opcode == WrOpcode::kRead) {
+        std::copy_n(remote_.bytes.begin() + op.offset, op.length, fetched.begin() + op.offset);
+      } else {
+        std::copy_n(source_.bytes.begin() + op.offset, op.length, sent.begin() + op.offset);
+      }
+    }
+    ASSERT_EQ(sent, target_.bytes);
+    ASSERT_EQ(fetched, landing_.bytes);
+    for (std::size_t word = 0; word < kWords; ++word) ASSERT_EQ(words_.word(word * 8), model_[word]);
+  }
+
+  /// After a failure: the atomics that happened are the first so many, at least those that completed.
+  void expect_a_prefix_of_atomics() const {
+    std::array<std::uint64_t, kWords> state{};
+    bool found = false;
+    for (std::size_t i = 0; i <= posted_ && !found; ++i) {
+      if (i >= succeeded_) {
+        found = true;
+        for (std::size_t word = 0; word < kWords; ++word) found = found && words_.word(word * 8) == state[word];
+      }
+      if (i < posted_ && is_atomic(operations_[i].opcode)) state[operations_[i].word / 8] = operations_[i].result;
+    }
+    ASSERT_TRUE(found);
   }
 
  private:
+  static constexpr std::size_t kWords = 3;
+
+  void plan_atomic(Random& random, Operation& op) {
+    const std::size_t word = random.below(kWords);
+    std::uint64_t& value = model_[word];
+    op.word = word * 8;
+    op.original = value;
+    op.swap = random.next();
+    if (op.opcode == WrOpcode::kFetchAdd) {
+      op.operand = random.next();
+      value += op.operand;
+    } else {
+      op.operand = random.below(2) == 0 ? value : random.next();
+      if (op.operand == value) value = op.swap;
+    }
+    op.result = value;
+  }
+
   static std::size_t random_length(Random& random, std::uint32_t mtu) {
     switch (random.below(6)) {
       case 0:
@@ -146,8 +203,11 @@ class Flow {
 
   bool post_send(Random& random, Ps now) {
     const Operation& op = operations_[posted_];
-    const std::vector<Sge> sges = cut(random, source_, op.offset, op.length);
+    const std::vector<Sge> sges = cut(random, is_fetch(op.opcode) ? landing_ : source_, op.offset, op.length);
     SendWr wr;
+    wr.fence = op.fence;
+    wr.compare_add = op.operand;
+    wr.swap = op.swap;
     wr.wr_id = posted_;
     wr.opcode = op.opcode;
     wr.signaled = op.signaled;
@@ -156,6 +216,13 @@ class Flow {
     wr.immediate = op.immediate;
     wr.remote_address = target_.address(op.offset);
     wr.rkey = target_.key;
+    if (op.opcode == WrOpcode::kRead) {
+      wr.remote_address = remote_.address(op.offset);
+      wr.rkey = remote_.key;
+    } else if (is_atomic(op.opcode)) {
+      wr.remote_address = words_.address(op.word);
+      wr.rkey = words_.key;
+    }
     wr.sges = sges;
     const int result = from_.send(wr, now);
     if (result == 0) ++posted_;
@@ -163,19 +230,29 @@ class Flow {
   }
 
   void expect_arrived(const Operation& op) const {
-    ASSERT_TRUE(std::equal(source_.bytes.begin() + op.offset, source_.bytes.begin() + op.offset + op.length,
-                           target_.bytes.begin() + op.offset));
+    if (is_atomic(op.opcode)) {
+      ASSERT_EQ(landing_.word(op.offset), op.original);
+      return;
+    }
+    const bool read = op.opcode == WrOpcode::kRead;
+    const auto from = (read ? remote_ : source_).bytes.begin() + op.offset;
+    ASSERT_TRUE(std::equal(from, from + op.length, (read ? landing_ : target_).bytes.begin() + op.offset));
   }
 
   End from_;
   End to_;
   Buffer source_;
   Buffer target_;
+  Buffer landing_;  ///< at the requester: what READs and atomics bring
+  Buffer remote_;   ///< at the responder: what READs read
+  Buffer words_;    ///< at the responder: what atomics work on
+  std::array<std::uint64_t, kWords> model_{};
   std::vector<Operation> operations_;
   std::vector<std::size_t> receives_;  ///< operations that consume a receive, in order
   std::size_t posted_ = 0;
   std::size_t completed_ = 0;
   std::size_t checked_ = 0;  ///< operations whose bytes were compared when their completion came
+  std::size_t succeeded_ = 0;
   std::size_t posted_receives_ = 0;
   std::size_t received_ = 0;
   bool failed_ = false;
@@ -194,6 +271,7 @@ class Scenario {
       c.psn = random_.below(2) == 0 ? wire::kPsnMask - random_.below(100) : random_.below(1U << 24);
       c.min_rnr_timer = static_cast<std::uint8_t>(1 + random_.below(6));
       c.retry_cnt = retry_cnt;
+      c.rd_atomic = static_cast<std::uint8_t>(1 + random_.below(kMaxRdAtomic));
       auto [x, y] = world_.connect(a, b, c, {1 + random_.below(20), 1 + random_.below(20), 4, 4, 256});
       flows_.emplace_back(random_, x, y, mtu_bytes(c.mtu));
       flows_.emplace_back(random_, y, x, mtu_bytes(c.mtu));
@@ -293,6 +371,7 @@ void expect_delivery(std::uint64_t seed, const VirtualWire& wire, std::size_t ho
     ASSERT_EQ(host->engine.next_deadline(), kNever);
     if (wire.lose == 0 && wire.duplicate == 0 && wire.reorder == 0 && wire.corrupt == 0) {
       ASSERT_EQ(host->engine.counters().packet_seq_err, 0U);
+      ASSERT_EQ(host->engine.counters().implied_nak_seq_err, 0U);
       ASSERT_EQ(host->engine.counters().local_ack_timeout_err, 0U);
     }
   }
@@ -342,6 +421,7 @@ TEST(RandomRuns, ADeadWireEndsInOneErrorPerQueuePairWithinTheBound) {
       if (flow.failed()) {
         ASSERT_EQ(flow.posted(), flow.completed());
       }
+      ASSERT_NO_FATAL_FAILURE(flow.expect_a_prefix_of_atomics());
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -22,6 +23,9 @@ inline wire::Gid host_gid(std::size_t host) {
   return wire::Gid::from_ipv4(0x0a000001U + static_cast<std::uint32_t>(host));
 }
 
+inline constexpr std::uint32_t kEveryAccess =
+    kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic;
+
 /// Everything that a queue pair needs to reach RTS, with the values tests like to change.
 struct Connection {
   MtuCode mtu = MtuCode::k1024;
@@ -30,7 +34,8 @@ struct Connection {
   std::uint8_t retry_cnt = 7;
   std::uint8_t rnr_retry = 7;
   std::uint8_t min_rnr_timer = 4;  ///< 40 us
-  std::uint32_t access = kAccessRemoteWrite | kAccessLocalWrite;
+  std::uint8_t rd_atomic = 4;      ///< READs and atomics outstanding, both ways
+  std::uint32_t access = kEveryAccess;
 };
 
 inline constexpr std::uint32_t kInitMask = kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags;
@@ -50,6 +55,13 @@ struct Buffer {
   [[nodiscard]] Sge sge(std::size_t offset, std::size_t length) const {
     return {address(offset), static_cast<std::uint32_t>(length), key};
   }
+  /// Eight bytes at `offset` as an atomic sees them.
+  [[nodiscard]] std::uint64_t word(std::size_t offset) const {
+    std::uint64_t value = 0;
+    std::memcpy(&value, bytes.data() + offset, sizeof value);
+    return value;
+  }
+  void set_word(std::size_t offset, std::uint64_t value) { std::memcpy(bytes.data() + offset, &value, sizeof value); }
 };
 
 struct RecordedEvents final : EventListener {
@@ -67,7 +79,7 @@ struct Host {
     pd = engine.create_pd();
   }
 
-  Buffer buffer(std::size_t size, std::uint32_t access = kAccessLocalWrite | kAccessRemoteWrite) {
+  Buffer buffer(std::size_t size, std::uint32_t access = kEveryAccess) {
     Buffer made{std::vector<std::byte>(size), 0};
     made.key = engine.memory().add({made.address(), size, made.address(), access, 0, pd, &memory}).key;
     return made;
@@ -134,6 +146,7 @@ class World {
     attr.retry_cnt = c.retry_cnt;
     attr.rnr_retry = c.rnr_retry;
     attr.min_rnr_timer = c.min_rnr_timer;
+    attr.max_rd_atomic = attr.max_dest_rd_atomic = c.rd_atomic;
     return attr;
   }
 
@@ -188,6 +201,28 @@ inline SendWr write_imm_wr(std::uint64_t wr_id, std::span<const Sge> from, std::
   SendWr wr = write_wr(wr_id, from, to, rkey);
   wr.opcode = WrOpcode::kWriteImm;
   wr.immediate = immediate;
+  return wr;
+}
+
+inline SendWr read_wr(std::uint64_t wr_id, std::span<const Sge> to, std::uint64_t from, std::uint32_t rkey) {
+  SendWr wr = write_wr(wr_id, to, from, rkey);
+  wr.opcode = WrOpcode::kRead;
+  return wr;
+}
+
+inline SendWr fetch_add_wr(std::uint64_t wr_id, std::span<const Sge> old_value, std::uint64_t word, std::uint32_t rkey,
+                           std::uint64_t add) {
+  SendWr wr = write_wr(wr_id, old_value, word, rkey);
+  wr.opcode = WrOpcode::kFetchAdd;
+  wr.compare_add = add;
+  return wr;
+}
+
+inline SendWr compare_swap_wr(std::uint64_t wr_id, std::span<const Sge> old_value, std::uint64_t word,
+                              std::uint32_t rkey, std::uint64_t compare, std::uint64_t swap) {
+  SendWr wr = fetch_add_wr(wr_id, old_value, word, rkey, compare);
+  wr.opcode = WrOpcode::kCompareSwap;
+  wr.swap = swap;
   return wr;
 }
 

@@ -38,6 +38,9 @@ inline HcaOptions packets_only() {
   return options;
 }
 
+inline constexpr std::uint32_t kEveryAccess = transport::kAccessLocalWrite | transport::kAccessRemoteWrite |
+                                              transport::kAccessRemoteRead | transport::kAccessRemoteAtomic;
+
 /// What one end tells the other, out of band.
 struct Address {
   std::uint32_t ipv4 = 0;
@@ -56,6 +59,7 @@ struct Endpoint {
     std::uint32_t depth = 128;
     std::uint8_t timeout = 14;
     std::uint8_t retry_cnt = 7;
+    std::uint8_t rd_atomic = 4;
     transport::MtuCode mtu = transport::MtuCode::k4096;
     std::uint8_t traffic_class = 104;
     LinkChoice link = LinkChoice::kAuto;
@@ -76,8 +80,7 @@ struct Endpoint {
   Endpoint(std::shared_ptr<Hca> of, Settings with) : hca(std::move(of)), settings(with), memory(with.bytes) {
     pd = hca->create_pd();
     const auto at = reinterpret_cast<std::uint64_t>(memory.data());
-    if (hca->register_memory(pd, at, memory.size(), at, transport::kAccessLocalWrite | transport::kAccessRemoteWrite,
-                             key) != 0) {
+    if (hca->register_memory(pd, at, memory.size(), at, kEveryAccess, key) != 0) {
       throw std::runtime_error("register_memory");
     }
     cq = hca->create_cq(4 * settings.depth,
@@ -111,7 +114,7 @@ struct Endpoint {
   int to_init() const {
     transport::QpAttr attr;
     attr.state = transport::QpState::kInit;
-    attr.access_flags = transport::kAccessRemoteWrite;
+    attr.access_flags = kEveryAccess;
     return hca->modify_qp(
         qp, attr,
         transport::kAttrState | transport::kAttrPkeyIndex | transport::kAttrPort | transport::kAttrAccessFlags);
@@ -128,7 +131,7 @@ struct Endpoint {
     attr.path_mtu = settings.mtu;
     attr.dest_qpn = peer.qpn;
     attr.rq_psn = peer.psn;
-    attr.max_dest_rd_atomic = 1;
+    attr.max_dest_rd_atomic = settings.rd_atomic;
     attr.min_rnr_timer = 12;
     return hca->modify_qp(qp, attr,
                           transport::kAttrState | transport::kAttrAv | transport::kAttrPathMtu |
@@ -143,7 +146,7 @@ struct Endpoint {
     attr.retry_cnt = settings.retry_cnt;
     attr.rnr_retry = 7;
     attr.sq_psn = psn;
-    attr.max_rd_atomic = 1;
+    attr.max_rd_atomic = settings.rd_atomic;
     return hca->modify_qp(qp, attr,
                           transport::kAttrState | transport::kAttrTimeout | transport::kAttrRetryCnt |
                               transport::kAttrRnrRetry | transport::kAttrSqPsn | transport::kAttrMaxQpRdAtomic);
@@ -180,6 +183,30 @@ struct Endpoint {
   int write_imm(const Address& peer, std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate,
                 bool signaled = true) const {
     return write(peer, offset, bytes, immediate, signaled, transport::WrOpcode::kWriteImm);
+  }
+
+  int read(const Address& peer, std::uint64_t offset, std::uint32_t bytes, std::uint64_t wr_id) const {
+    const transport::Sge sge{reinterpret_cast<std::uint64_t>(memory.data()) + offset, bytes, key};
+    transport::SendWr wr;
+    wr.wr_id = wr_id;
+    wr.opcode = transport::WrOpcode::kRead;
+    wr.remote_address = peer.buffer + offset;
+    wr.rkey = peer.rkey;
+    wr.sges = {&sge, 1};
+    return hca->post_send(qp, wr, false);
+  }
+
+  /// The old value goes to `offset` here, the word is at `offset` there.
+  int fetch_add(const Address& peer, std::uint64_t offset, std::uint64_t add, std::uint64_t wr_id) const {
+    const transport::Sge sge{reinterpret_cast<std::uint64_t>(memory.data()) + offset, transport::kAtomicBytes, key};
+    transport::SendWr wr;
+    wr.wr_id = wr_id;
+    wr.opcode = transport::WrOpcode::kFetchAdd;
+    wr.remote_address = peer.buffer + offset;
+    wr.rkey = peer.rkey;
+    wr.compare_add = add;
+    wr.sges = {&sge, 1};
+    return hca->post_send(qp, wr, false);
   }
 
   /// The next completion, polled for; nothing after `bound`.

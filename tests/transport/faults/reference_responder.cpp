@@ -56,7 +56,7 @@ Judgement ReferenceQp::judge(const wire::Headers& headers, std::uint32_t bytes,
   if (traits.response) {
     const std::uint32_t distance = (headers.psn - psn(una)) % (1U << 24);
     if (headers.opcode != wire::Opcode::kRcAck || distance >= high - una) return drop(DropReason::kStale);
-    judgement.plan = RxPlan::kAnswer;
+    judgement.plan = RxPlan::kAcknowledge;
     return judgement;
   }
   const std::uint32_t expected = static_cast<std::uint32_t>((config.rq_psn + executed) % (1U << 24));
@@ -175,14 +175,14 @@ void ReferenceQp::judge_write(const wire::OpcodeTraits& traits, const wire::Head
 void ReferenceQp::commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes, Ps now) {
   if (judgement.point != Point::kCount) hits_(judgement.point);
   switch (judgement.plan) {
-    case RxPlan::kAnswer:
+    case RxPlan::kAcknowledge:
       return on_answer(headers.syndrome, headers.psn, now);
     case RxPlan::kExecute:
       return execute(headers, bytes);
     case RxPlan::kCongestion:
-      return;  // not heeded: DCQCN is off here
-    case RxPlan::kDuplicate:
-      if (owed != Owed::kNak) owe_ack();
+      return;                 // not heeded: DCQCN is off here
+    case RxPlan::kDuplicate:  // of a READ or atomic: there was none
+      if (owed != Owed::kNak && !wire::traits(headers.opcode).fetch) owe_ack();
       return;
     case RxPlan::kGap:
       return refuse(0x60);

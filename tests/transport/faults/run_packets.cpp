@@ -150,7 +150,7 @@ bool Run::would_deceive(const Packet& packet, const wire::Headers& headers, cons
                         const Connection& connection, std::size_t side) const noexcept {
   if (packet.label.truth != Truth::kForged) return false;
   if (judgement.plan == RxPlan::kExecute) return true;
-  if (judgement.plan != RxPlan::kAnswer) return false;
+  if (judgement.plan != RxPlan::kAcknowledge) return false;
   const ReferenceQp& ref = connection.ends[side].ref;
   const ReferenceQp& peer = connection.ends[1 - side].ref;
   const bool acknowledges = headers.syndrome / 32 == 0;
