@@ -22,6 +22,7 @@ class Arena {
 
   /// The address of `size` fresh bytes.
   std::uint64_t take(std::size_t size) {
+    used_ = (used_ + 7) & ~std::size_t{7};
     const std::size_t begin = used_ + kGuard;
     require(begin + size + kGuard <= kBytes, "the simulator's arena is large enough");
     std::memset(real_.data() + used_, kUntouched, size + 2 * kGuard);
@@ -43,6 +44,15 @@ class Arena {
     const std::size_t begin = offset(address) - kGuard;
     const std::size_t end = std::min(offset(address) + length + kGuard, used_);
     return std::memcmp(real_.data() + begin, model_.data() + begin, end - begin) == 0;
+  }
+  [[nodiscard]] bool holds(std::uint64_t address, std::size_t length) const noexcept {
+    return address >= base() + kGuard && offset(address) + length + kGuard <= used_;
+  }
+  /// A word as the model has it.
+  [[nodiscard]] std::uint64_t expected_word(std::uint64_t address) const noexcept {
+    std::uint64_t word = 0;
+    std::memcpy(&word, model_.data() + offset(address), sizeof word);
+    return word;
   }
   [[nodiscard]] bool intact() const noexcept { return std::memcmp(real_.data(), model_.data(), used_) == 0; }
 
@@ -66,6 +76,9 @@ class FaultyMemory final : public MemoryOps {
   }
   bool store(std::uint64_t address, std::span<const std::byte> from, std::uint32_t* crc) noexcept override {
     return !spend(failing_stores) && plain_.store(address, from, crc);
+  }
+  bool atomic(std::uint64_t address, const AtomicOperation& operation, std::uint64_t& original) noexcept override {
+    return !spend(failing_stores) && plain_.atomic(address, operation, original);
   }
 
   std::uint32_t failing_loads = 0;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/attributes.hpp"
 #include "transport/queue_pair.hpp"
 #include "transport/timing.hpp"
 
@@ -32,6 +33,7 @@ Connection::Connection(const Scenario& scenario, Random& random, Hits& hits, Sim
 void Connection::create(std::uint8_t index, PathId path_a, PathId path_b, std::uint32_t operations) {
   index_ = index;
   mtu_ = choose_mtu(random_);
+  rd_atomic_ = static_cast<std::uint8_t>(1 + random_.below(random_.below(2) == 0 ? 3 : kMaxRdAtomic));
   for (std::size_t side = 0; side < 2; ++side) {
     End& end = ends[side];
     end.qpn = (random_.below(1U << 20) << 4 | (2U * index_ + static_cast<std::uint32_t>(side))) & wire::kQpnMask;
@@ -41,17 +43,41 @@ void Connection::create(std::uint8_t index, PathId path_a, PathId path_b, std::u
     create_qp(end);
     Direction& direction = directions[side];
     direction.operations.choose(random_, operations, mtu_bytes(mtu_), kMaxInline, scenario_.defect);
-    direction.source = ends[side].host->zone(direction.operations.source_bytes, 0);
-    std::byte* bytes = ends[side].host->arena.at(direction.source.address);
-    for (std::uint64_t i = 0; i < direction.source.size; i += 8) {
-      const std::uint64_t word = random_.next();
-      std::memcpy(bytes + i, &word, std::min<std::uint64_t>(8, direction.source.size - i));
-    }
-    ends[side].host->arena.expect(direction.source.address, {bytes, direction.source.size});
-    direction.target =
-        ends[1 - side].host->zone(direction.operations.target_bytes, kAccessLocalWrite | kAccessRemoteWrite);
+    make_zones(side);
   }
+  for (std::size_t side = 0; side < 2; ++side) choose_fetch_sources(side);
   new_life();
+}
+
+void Connection::make_zones(std::size_t side) {
+  Direction& direction = directions[side];
+  SimHost& host = *ends[side].host;
+  SimHost& peer = *ends[1 - side].host;
+  direction.source = host.zone(direction.operations.source_bytes, kAccessRemoteRead);
+  std::byte* bytes = host.arena.at(direction.source.address);
+  for (std::uint64_t i = 0; i < direction.source.size; i += 8) {
+    const std::uint64_t word = random_.next();
+    std::memcpy(bytes + i, &word, std::min<std::uint64_t>(8, direction.source.size - i));
+  }
+  host.arena.expect(direction.source.address, {bytes, direction.source.size});
+  direction.target = peer.zone(direction.operations.target_bytes, kAccessLocalWrite | kAccessRemoteWrite);
+  direction.landing = host.zone(direction.operations.landing_bytes, kAccessLocalWrite);
+  direction.words = peer.zone(kWords * kAtomicBytes, kAccessLocalWrite | kAccessRemoteAtomic);
+  const std::array<std::byte, kWords * kAtomicBytes> zero{};
+  std::memcpy(peer.arena.at(direction.words.address), zero.data(), zero.size());
+  peer.arena.expect(direction.words.address, zero);
+  direction.originals.resize(direction.operations.all.size());
+}
+
+/// READs read what the peer sends from, which never changes.
+void Connection::choose_fetch_sources(std::size_t side) {
+  const auto room = static_cast<std::uint32_t>(directions[1 - side].source.size);
+  for (Operation& op : directions[side].operations.all) {
+    if (is_atomic(op.opcode)) op.source = std::uint64_t{random_.below(kWords)} * kAtomicBytes;
+    if (op.opcode != WrOpcode::kRead) continue;
+    op.length = std::min(op.length, room);
+    op.source = random_.below(room - op.length + 1);
+  }
 }
 
 void Connection::create_qp(End& end) {
@@ -86,9 +112,10 @@ void Connection::new_life() {
     psn_[side] = choose_psn(direction);
     direction.psn_history.emplace_back(psn_[side], kLivesApart);
     direction.first_operation = direction.next_operation;
-    for (Zone* zone : {&direction.source, &direction.target}) {
+    for (Zone* zone : {&direction.source, &direction.landing, &direction.target, &direction.words}) {
       if (zone->key != 0) continue;
-      SimHost& host = *ends[zone == &direction.source ? side : 1 - side].host;
+      const bool here = zone == &direction.source || zone == &direction.landing;
+      SimHost& host = *ends[here ? side : 1 - side].host;
       zone->key = host.enroll(zone->address, zone->size, zone->rights, host.pd);
     }
   }
@@ -101,8 +128,8 @@ void Connection::make_agreement(std::size_t side) {
   c.peer_qpn = ends[1 - side].qpn;
   c.peer = ends[1 - side].host->gid;
   c.pd = end.host->pd;
-  c.access = kAccessLocalWrite | kAccessRemoteWrite;
-  if (scenario_.has(Fault::kDefect) && random_.below(8) == 0) c.access = kAccessLocalWrite;
+  c.access = test::kEveryAccess;
+  if (scenario_.has(Fault::kDefect) && random_.below(8) == 0) c.access &= ~(kAccessRemoteWrite << random_.below(3));
   c.mtu = mtu_bytes(mtu_);
   c.whole = scenario_.whole;
   c.sq_psn = psn_[side];
@@ -114,6 +141,10 @@ void Connection::make_agreement(std::size_t side) {
   c.min_rnr_timer = static_cast<std::uint8_t>(1 + random_.below(10));
   c.ack_coalesce = scenario_.engine.ack_coalesce;
   c.window = scenario_.engine.qp_window_bytes;
+  c.path_window = scenario_.path_window;
+  c.rd_atomic = c.dest_rd_atomic = rd_atomic_;
+  if (scenario_.has(Fault::kDefect) && random_.below(8) == 0)
+    c.dest_rd_atomic = static_cast<std::uint8_t>(random_.below(rd_atomic_));
 }
 
 void Connection::join(std::size_t side, Ps now) {
@@ -170,6 +201,8 @@ void Connection::step(std::size_t side, Ps now) {
   attr.retry_cnt = c.retry_cnt;
   attr.rnr_retry = c.rnr_retry;
   attr.min_rnr_timer = c.min_rnr_timer;
+  attr.max_rd_atomic = c.rd_atomic;
+  attr.max_dest_rd_atomic = c.dest_rd_atomic;
   std::uint32_t mask = 0;
   switch (end.ref.state) {
     case QpState::kReset:
@@ -231,9 +264,9 @@ SgeList Connection::cut(std::uint64_t address, std::uint32_t length, std::uint32
   return sges;
 }
 
-void Connection::send_list(const Direction& direction, const Operation& op, SgeList& sges) {
-  const Zone& zone = direction.source;
-  const std::uint64_t address = zone.address + op.source;
+void Connection::send_list(std::size_t side, const Operation& op, SgeList& sges) {
+  const Zone& zone = op.fetches() ? directions[side].landing : directions[side].source;
+  const std::uint64_t address = zone.address + (op.fetches() ? op.target : op.source);
   if (op.inline_data) {  // taken when posted: what the memory holds afterwards does not count
     scratch_.resize(kMaxInline);
     std::memcpy(scratch_.data(), reinterpret_cast<const void*>(address), op.length);
@@ -254,14 +287,19 @@ void Connection::send_list(const Direction& direction, const Operation& op, SgeL
       if (op.length == 0) break;
       sges.add({zone.end() - op.length + 1, op.length, zone.key});
       break;
+    case Defect::kReceiveNoRight:
+      sges = cut(address, op.length, op.fetches() ? zone.no_right : zone.key);
+      break;
     default:
       sges = cut(address, op.length, zone.key);
   }
 }
 
-void Connection::name_target(const Direction& direction, const Operation& op, SendWr& wr) {
-  const Zone& zone = direction.target;
-  wr.remote_address = zone.address + op.target;
+void Connection::name_target(std::size_t side, const Operation& op, SendWr& wr) {
+  const Zone& zone = is_atomic(op.opcode)           ? directions[side].words
+                     : op.opcode == WrOpcode::kRead ? directions[1 - side].source
+                                                    : directions[side].target;
+  wr.remote_address = zone.address + (op.fetches() ? op.source : op.target);
   wr.rkey = zone.key;
   switch (op.defect) {
     case Defect::kRemoteUnknownKey:
@@ -297,7 +335,7 @@ bool Connection::post_send(std::size_t side, Ps now) {
   if (end.ref.state != QpState::kRts && end.ref.state != QpState::kErr) return false;
   const Operation& op = direction.operations.all[direction.next_operation];
   SgeList sges;
-  send_list(direction, op, sges);
+  send_list(side, op, sges);
   SendWr wr;
   wr.wr_id = direction.next_operation;
   wr.opcode = op.opcode;
@@ -305,7 +343,10 @@ bool Connection::post_send(std::size_t side, Ps now) {
   wr.solicited = op.solicited;
   wr.inline_data = op.inline_data;
   wr.immediate = op.immediate;
-  name_target(direction, op, wr);
+  wr.fence = op.fence;
+  wr.compare_add = op.compare_add;
+  wr.swap = op.swap;
+  name_target(side, op, wr);
   wr.sges = sges.span();
   const int result = end.qp->post_send(wr);
   const bool full = end.ref.sends_outstanding() == end.caps.max_send_wr;
@@ -382,6 +423,7 @@ void Connection::check_promise(std::size_t side, const Completion& completion) {
   const std::size_t sender = received ? 1 - side : side;
   Direction& direction = directions[sender];
   const Operation& op = direction.operations.all[completion.wr_id];
+  if (op.fetches()) return check_fetched(side, completion, op);
   if (received) {
     require(completion.byte_len == op.length, "a receive completion counts the message's bytes");
     require(!op.has_immediate() || completion.immediate == op.immediate, "an immediate arrives with its message");
@@ -390,6 +432,18 @@ void Connection::check_promise(std::size_t side, const Completion& completion) {
   const std::byte* sent = ends[sender].host->arena.at(direction.source.address + op.source);
   const std::byte* arrived = ends[1 - sender].host->arena.at(direction.target.address + op.target);
   require(std::memcmp(sent, arrived, op.length) == 0, "no completion before its data");
+}
+
+void Connection::check_fetched(std::size_t side, const Completion& completion, const Operation& op) {
+  const Direction& direction = directions[side];
+  const std::byte* arrived = ends[side].host->arena.at(direction.landing.address + op.target);
+  if (op.opcode == WrOpcode::kRead) {
+    const std::byte* there = ends[1 - side].host->arena.at(directions[1 - side].source.address + op.source);
+    require(std::memcmp(there, arrived, op.length) == 0, "no READ completes before its data");
+  } else {
+    require(std::memcmp(&direction.originals[completion.wr_id], arrived, kAtomicBytes) == 0,
+            "an atomic brings back what it found, once");
+  }
 }
 
 Packet Connection::blank(std::size_t side, Truth truth) const {

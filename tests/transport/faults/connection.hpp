@@ -38,9 +38,12 @@ struct Direction {
   Operations operations;
   Zone source;
   Zone target;
-  std::uint32_t first_operation = 0;                                 ///< of this life
-  std::uint32_t next_operation = 0;                                  ///< not yet posted
-  std::uint32_t next_receive = 0;                                    ///< operation to look at for the next receive
+  Zone landing;                          ///< at the sender: what READs and atomics fetched
+  Zone words;                            ///< at the peer: what atomics work on
+  std::vector<std::uint64_t> originals;  ///< by operation: what an atomic found when it was executed
+  std::uint32_t first_operation = 0;     ///< of this life
+  std::uint32_t next_operation = 0;      ///< not yet posted
+  std::uint32_t next_receive = 0;        ///< operation to look at for the next receive
   std::vector<std::pair<std::uint32_t, std::uint32_t>> psn_history;  ///< first PSN and count of each life
 
   [[nodiscard]] bool all_posted() const noexcept { return next_operation == operations.all.size(); }
@@ -85,8 +88,11 @@ class Connection {
   [[nodiscard]] bool post_receive(std::size_t side);
   [[nodiscard]] SgeList cut(std::uint64_t address, std::uint32_t length, std::uint32_t key);
   [[nodiscard]] SgeList receive_list(const Direction& direction, const Operation& op);
-  void send_list(const Direction& direction, const Operation& op, SgeList& sges);
-  void name_target(const Direction& direction, const Operation& op, SendWr& wr);
+  void send_list(std::size_t side, const Operation& op, SgeList& sges);
+  void name_target(std::size_t side, const Operation& op, SendWr& wr);
+  void make_zones(std::size_t side);
+  void choose_fetch_sources(std::size_t side);
+  void check_fetched(std::size_t side, const Completion& completion, const Operation& op);
   [[nodiscard]] std::uint32_t choose_psn(const Direction& direction);
   void create_qp(End& end);
   void make_agreement(std::size_t side);
@@ -95,6 +101,7 @@ class Connection {
   Random& random_;
   Hits& hits_;
   MtuCode mtu_ = MtuCode::k256;
+  std::uint8_t rd_atomic_ = 1;
   std::array<std::uint32_t, 2> psn_{};  ///< first of each direction in the newest life
   std::uint8_t index_ = 0;
   std::vector<std::byte> scratch_;

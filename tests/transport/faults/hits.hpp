@@ -35,6 +35,21 @@ namespace tensorwire::transport::faults {
   X(kDropIcrc, "drop: ICRC")                                            \
   X(kDropIcrcPlaced, "drop: ICRC, after bytes were placed")             \
   X(kExecute, "responder: executed")                                    \
+  X(kExecuteRead, "responder: READ executed")                           \
+  X(kExecuteAtomic, "responder: atomic executed")                       \
+  X(kReadRepeated, "responder: duplicate READ answered again")          \
+  X(kAtomicRepeated, "responder: duplicate atomic answered again")      \
+  X(kFetchForgotten, "responder: duplicate of a READ or atomic long gone") \
+  X(kOldAckSent, "responder: ACK up to the next READ or atomic")        \
+  X(kReplyBroken, "responder: NAK remote access in place of a response") \
+  X(kReplyGone, "responder: NAK remote operational in place of a response") \
+  X(kInvalidFetch, "responder: NAK invalid request, READ or atomic")    \
+  X(kInvalidResources, "responder: NAK invalid request, responder resources") \
+  X(kResponse, "requester: response")                                   \
+  X(kResponseGap, "requester: response beyond the one that is due")     \
+  X(kResponseBad, "requester: response that cannot be")                 \
+  X(kResponseUnplaced, "requester: response whose place is gone")       \
+  X(kImpliedByAck, "requester: ACK leaves out an answer with data")     \
   X(kDuplicate, "responder: duplicate")                                 \
   X(kDuplicateWhileNak, "responder: duplicate while a NAK is owed")     \
   X(kNakUnsent, "responder: NAK taken back, what it missed has come")   \

@@ -13,7 +13,7 @@ namespace tensorwire::transport::faults {
 /// What is wrong with an operation or with the receive that it meets.
 enum class Defect : std::uint8_t {
   kNone,
-  // The key or the range that a WRITE names.
+  // The key or the range that a WRITE, READ or atomic names.
   kRemoteUnknownKey,
   kRemoteOtherDomain,
   kRemoteNoRight,
@@ -21,7 +21,7 @@ enum class Defect : std::uint8_t {
   kRemoteBeforeStart,
   kRemoteWraps,
   kRemoteDeregistered,
-  // The scatter/gather list of a send request.
+  // The scatter/gather list of a send request: what it reads, or where a READ or atomic puts what it fetched.
   kSourceUnknownKey,
   kSourceOtherDomain,
   kSourcePastEnd,
@@ -29,7 +29,7 @@ enum class Defect : std::uint8_t {
   // The receive that a SEND meets.
   kReceiveShort,
   kReceiveUnknownKey,
-  kReceiveNoRight,
+  kReceiveNoRight,  ///< also: of the list of a READ or atomic
   kReceiveOtherDomain,
   kReceivePastEnd,
   kCount
@@ -38,26 +38,34 @@ enum class Defect : std::uint8_t {
 struct Operation {
   WrOpcode opcode = WrOpcode::kWrite;
   std::uint32_t length = 0;
-  std::uint64_t source = 0;  ///< offsets in the zones of the two hosts
-  std::uint64_t target = 0;
-  std::uint32_t room = 0;  ///< bytes at the target that belong to this operation: at least its length
+  std::uint64_t source = 0;  ///< offset in the zone that the bytes come from (atomics: of the word)
+  std::uint64_t target = 0;  ///< offset in the zone that they go to
+  std::uint32_t room = 0;    ///< bytes at the target that belong to this operation: at least its length
   std::uint32_t immediate = 0;
   bool signaled = true;
   bool solicited = false;
   bool inline_data = false;
+  bool fence = false;
+  std::uint64_t compare_add = 0;
+  std::uint64_t swap = 0;
   Defect defect = Defect::kNone;
 
   [[nodiscard]] bool is_send() const noexcept { return opcode == WrOpcode::kSend || opcode == WrOpcode::kSendImm; }
   [[nodiscard]] bool has_immediate() const noexcept {
     return opcode == WrOpcode::kWriteImm || opcode == WrOpcode::kSendImm;
   }
-  [[nodiscard]] bool consumes_receive() const noexcept { return opcode != WrOpcode::kWrite; }
+  [[nodiscard]] bool consumes_receive() const noexcept { return is_send() || opcode == WrOpcode::kWriteImm; }
+  [[nodiscard]] bool fetches() const noexcept { return is_fetch(opcode); }
 };
+
+/// Words that the atomics of a direction share.
+inline constexpr std::uint32_t kWords = 4;
 
 struct Operations {
   std::vector<Operation> all;
   std::uint64_t source_bytes = 0;
   std::uint64_t target_bytes = 0;
+  std::uint64_t landing_bytes = 0;  ///< where READs and atomics put what they fetched
 
   /// `defects` per million.
   void choose(Random& random, std::uint32_t count, std::uint32_t mtu, std::uint32_t max_inline, std::uint32_t defects);

@@ -2,7 +2,8 @@
 // what completes and when its timer fires. The simulator holds every engine against it after every event.
 //
 // Packets of a direction are counted from 0 in 64 bits ("numbers"), so that the circle of PSNs appears in two functions
-// only. Requester rules are in reference_requester.cpp, responder rules in reference_responder.cpp.
+// only. Requester rules are in reference_requester.cpp, responder rules in reference_responder.cpp, what READ and
+// atomics add to both in reference_fetch.cpp.
 #pragma once
 
 #include <array>
@@ -62,6 +63,9 @@ struct ReferenceConfig {
   std::uint8_t min_rnr_timer = 0;
   std::uint32_t ack_coalesce = 0;
   std::uint64_t window = 0;
+  std::uint64_t path_window = 0;
+  std::uint8_t rd_atomic = 0;       ///< READs and atomics outstanding, as requester
+  std::uint8_t dest_rd_atomic = 0;  ///< likewise, as responder
 };
 
 class ReferenceQp {
@@ -79,6 +83,25 @@ class ReferenceQp {
     SgeList sges;
     std::uint64_t first;  ///< number of its first packet
     std::uint64_t end;
+    bool fetch;
+    bool fence;
+    std::uint64_t compare_add;
+    std::uint64_t swap;
+  };
+  /// A READ or atomic that was executed, and the answer to it that has yet to leave.
+  struct Fetched {
+    std::uint64_t number;
+    std::uint64_t end;
+    wire::Opcode opcode;
+    std::uint64_t va;
+    std::uint32_t rkey;
+    std::uint32_t length;
+    std::uint64_t original;
+    bool answered = false;
+    bool pending = false;
+    std::uint64_t reply_from = 0;  ///< numbers
+    std::uint64_t reply_next = 0;
+    std::uint32_t reply_length = 0;
   };
   struct Receive {
     std::uint64_t wr_id;
@@ -110,16 +133,31 @@ class ReferenceQp {
   [[nodiscard]] bool sends_pending() const noexcept { return head_ != sends_.size(); }
   [[nodiscard]] std::size_t sends_outstanding() const noexcept { return sends_.size() - head_; }
   [[nodiscard]] std::size_t receives_outstanding() const noexcept { return receives_.size() - receives_head_; }
-  [[nodiscard]] std::uint32_t largest_charge() const noexcept { return largest_charge_; }
+  [[nodiscard]] std::uint64_t largest_charge() const noexcept;
+  /// The oldest READ or atomic that was sent and has not completed; null when there is none.
+  [[nodiscard]] const Send* first_fetch() const noexcept;
 
   // ---- responder, and answers to the requester
   [[nodiscard]] Judgement judge(const wire::Headers& headers, std::uint32_t bytes,
                                 const PacketSource& source) const noexcept;
-  void commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes, Ps now);
-  void reject(const wire::Headers& headers);
+  /// What the memory does: `original` is what an atomic finds; `memory_gone` says that it will not be found.
+  struct Memory {
+    std::uint64_t original = 0;
+    bool gone = false;
+  };
+  void commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes, Ps now,
+              const Memory& memory);
+  void reject(const Judgement& judgement, const wire::Headers& headers, Ps now);
   /// Opcode of the First packet of the message under way.
   [[nodiscard]] std::uint8_t message_base() const noexcept { return message_ == Message::kWrite ? 6 : 0; }
   void on_answer_sent(const TxDesc& desc);
+  void on_reply_sent(const TxDesc& desc);
+  void on_reply_lost(std::uint32_t lost_psn);
+  /// The source of the next reply is not registered: the engine may find that out at any time.
+  [[nodiscard]] bool reply_broken() const noexcept;
+  void fail_reply(wire::NakCode code, std::uint32_t at_psn);
+  [[nodiscard]] std::uint32_t reply_psn() const noexcept;
+  [[nodiscard]] bool replies_pending() const noexcept;
 
   ReferenceConfig config;
   QpState state = QpState::kReset;
@@ -129,17 +167,26 @@ class ReferenceQp {
   std::uint64_t in_flight = 0;                ///< window charge of [una, next)
   Ps deadline = kNever;
   std::uint64_t executed = 0;  ///< requests of the peer: the number that is expected
-  enum class Owed : std::uint8_t { kNothing, kAck, kNak } owed = Owed::kNothing;
+  enum class Owed : std::uint8_t { kNothing, kAck, kOldAck, kNak } owed = Owed::kNothing;
 
  private:
   // requester
   [[nodiscard]] std::uint32_t charge(const Send& send, std::uint64_t number) const noexcept;
   [[nodiscard]] std::uint32_t payload(const Send& send, std::uint64_t number) const noexcept;
   [[nodiscard]] bool accessible(const Send& send, std::uint64_t number) const noexcept;
+  /// Behind the last packet or, of a READ, response that the request with this number asks for.
+  [[nodiscard]] std::uint64_t request_end(const Send& send, std::uint64_t number) const noexcept;
+  [[nodiscard]] std::uint64_t request_charge(const Send& send, std::uint64_t number) const noexcept;
+  [[nodiscard]] std::uint64_t request_packets() const noexcept;
+  [[nodiscard]] bool may_leave(const Send& send) const noexcept;
+  void check_fetch_sent(const Send& send, const TxDesc& desc) const;
+  [[nodiscard]] Judgement judge_answer(const wire::Headers& headers, std::uint32_t bytes) const;
+  void on_response(const Judgement& judgement, const wire::Headers& headers, Ps now, const Memory& memory);
   void on_answer(std::uint8_t syndrome, std::uint32_t answered_psn, Ps now);
   bool advance(std::uint64_t end, Ps now);
   void go_back();
   void retry();
+  void on_loss(Point point);
   void complete_send(WcStatus status);
   void enter_error();
   void flush();
@@ -149,7 +196,18 @@ class ReferenceQp {
   void judge_send(const wire::OpcodeTraits& traits, std::uint32_t bytes, Judgement& judgement) const;
   void judge_write(const wire::OpcodeTraits& traits, const wire::Headers& headers, std::uint32_t bytes,
                    Judgement& judgement) const;
+  void judge_fetch(const wire::Headers& headers, std::uint32_t bytes, Judgement& judgement) const;
+  [[nodiscard]] Point refused_access(std::uint32_t key, std::uint64_t address, std::uint32_t length,
+                                     std::uint32_t right) const;
   void execute(const wire::Headers& headers, std::uint32_t bytes);
+  void execute_fetch(const wire::Headers& headers, const Memory& memory);
+  void pass(std::uint64_t count);
+  void repeat(const wire::Headers& headers);
+  void repeat_fetch(std::uint64_t number, const wire::Headers& headers);
+  void start_reply(Fetched& fetched, std::uint64_t from, std::uint32_t length);
+  [[nodiscard]] Fetched* oldest_reply() noexcept;
+  [[nodiscard]] const Fetched* oldest_reply() const noexcept;
+  [[nodiscard]] std::uint64_t packets(std::uint32_t length) const noexcept;
   void complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t bytes);
   void refuse(std::uint8_t syndrome);
   void fail(wire::NakCode code);
@@ -174,6 +232,8 @@ class ReferenceQp {
   std::uint64_t write_address_ = 0;
   bool refused_ = false, established_ = false;
   std::uint8_t nak_syndrome_ = 0;
+  std::uint64_t owed_psn_ = 0;
+  std::vector<Fetched> fetched_;  ///< the last dest_rd_atomic of them, oldest first
   std::uint32_t unacknowledged_ = 0;
   std::uint32_t messages_ = 0;
 };

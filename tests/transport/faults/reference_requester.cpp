@@ -67,6 +67,7 @@ void ReferenceQp::reset(const ReferenceConfig& with) {
   refused_ = established_ = false;
   unacknowledged_ = messages_ = 0;
   largest_charge_ = std::max<std::uint32_t>(config.mtu, kMinPacketCharge);
+  fetched_.clear();
 }
 
 std::uint32_t ReferenceQp::psn(std::uint64_t number) const noexcept {
@@ -76,11 +77,12 @@ std::uint32_t ReferenceQp::psn(std::uint64_t number) const noexcept {
 void ReferenceQp::post_send(const SendWr& wr, const SgeList& sges) {
   std::uint32_t length = 0;
   for (const Sge& sge : sges.span()) length += sge.length;
-  const std::uint64_t packets = config.whole || length == 0 ? 1 : (length + config.mtu - 1) / config.mtu;
+  const bool fetch = is_fetch(wr.opcode);
+  const std::uint64_t count = config.whole && !fetch ? 1 : packets(length);
   const std::uint64_t first = sends_.empty() ? 0 : sends_.back().end;
   sends_.push_back({wr.wr_id, wr.opcode, wr.signaled, wr.solicited, wr.inline_data, wr.immediate, length,
-                    wr.remote_address, wr.rkey, sges, first, first + packets});
-  if (config.whole) largest_charge_ = std::max(largest_charge_, length);
+                    wr.remote_address, wr.rkey, sges, first, first + count, fetch, wr.fence, wr.compare_add, wr.swap});
+  if (config.whole && !fetch) largest_charge_ = std::max(largest_charge_, length);
 }
 
 void ReferenceQp::doorbell() {
@@ -96,7 +98,7 @@ const ReferenceQp::Send& ReferenceQp::send_of(std::uint64_t number) const {
 }
 
 std::uint32_t ReferenceQp::payload(const Send& send, std::uint64_t number) const noexcept {
-  if (config.whole) return send.length;
+  if (config.whole && !send.fetch) return send.length;
   return std::min(send.length - static_cast<std::uint32_t>(number - send.first) * config.mtu, config.mtu);
 }
 
@@ -106,6 +108,12 @@ std::uint32_t ReferenceQp::charge(const Send& send, std::uint64_t number) const 
 
 bool ReferenceQp::accessible(const Send& send, std::uint64_t number) const noexcept {
   if (send.inline_data) return true;
+  if (send.fetch) {
+    return std::all_of(send.sges.span().begin(), send.sges.span().end(), [&](const Sge& sge) {
+      return sge.length == 0 ||
+             registrations_.check(sge.lkey, config.pd, sge.address, sge.length, kAccessLocalWrite) == AccessResult::kOk;
+    });
+  }
   std::uint64_t begin = (number - send.first) * config.mtu;
   std::uint64_t end = begin + payload(send, number);
   for (const Sge& sge : send.sges.span()) {
@@ -129,23 +137,30 @@ bool ReferenceQp::ready() const noexcept {
     return false;
   const Send& send = send_of(next);
   if (&send != &sends_[head_] && !accessible(send, next)) return false;  // fails when those before it are done
-  return in_flight == 0 || in_flight + charge(send, next) <= config.window;
+  if (!may_leave(send)) return false;
+  return in_flight == 0 || in_flight + request_charge(send, next) <= config.window;
 }
 
 void ReferenceQp::on_request_sent(const TxDesc& desc, Ps now) {
   require(state == QpState::kRts, "only a queue pair in RTS sends requests");
   require(!waiting_, "nothing is sent while an RNR wait lasts");
   const Send& send = send_of(next);
-  const bool last = next + 1 == send.end;
-  const std::uint32_t bytes = payload(send, next);
+  const std::uint64_t end = request_end(send, next);
+  const bool last = end == send.end;
+  const std::uint32_t bytes = send.fetch ? 0 : payload(send, next);
   const wire::Headers& h = desc.headers;
+  require(may_leave(send), "fences and the limit of READs and atomics hold");
   require(h.psn == psn(next), "PSNs follow each other; going back starts at the oldest unacknowledged one");
-  require(static_cast<std::uint8_t>(h.opcode) == opcode_byte(send, next), "the opcode fits the place in the message");
+  if (send.fetch) {
+    check_fetch_sent(send, desc);
+  } else {
+    require(static_cast<std::uint8_t>(h.opcode) == opcode_byte(send, next), "the opcode fits the place in the message");
+  }
   require(h.dest_qpn == config.peer_qpn && h.pkey == wire::kDefaultPkey, "a request is addressed to the peer");
   require(desc.src_qpn == config.qpn && desc.av->remote == config.peer, "a request goes to the peer's address");
   require(desc.payload_bytes == bytes && h.pad == (4 - bytes % 4) % 4, "a packet carries its share of the message");
   require(h.ack_req || !last, "the last packet of a message asks for an acknowledgement");
-  require(h.solicited == (last && send.solicited && send.opcode != WrOpcode::kWrite),
+  require(h.solicited == (last && send.solicited && !send.fetch && send.opcode != WrOpcode::kWrite),
           "the solicited bit is on the last");
   if (is_write(send.opcode) && next == send.first)
     require(h.va == send.remote_address && h.rkey == send.rkey && h.dma_length == send.length, "RETH as posted");
@@ -153,18 +168,28 @@ void ReferenceQp::on_request_sent(const TxDesc& desc, Ps now) {
   require(desc.retransmission == (next < high), "what was sent before is called a retransmission");
   require(accessible(send, next), "no packet leaves from memory that is not registered");
   require(lost_ == kNone, "nothing is sent behind a local error");
-  require(in_flight == 0 || in_flight + charge(send, next) <= config.window, "the window holds");
+  require(in_flight == 0 || in_flight + request_charge(send, next) <= config.window, "the window holds");
 
   if (next == una) deadline = config.timeout == kNever ? kNever : now + config.timeout;
-  in_flight += charge(send, next);
-  ++next;
+  in_flight += request_charge(send, next);
+  next = end;
   high = std::max(high, next);
 }
 
 void ReferenceQp::on_answer(std::uint8_t syndrome, std::uint32_t answered_psn, Ps now) {
   const std::uint64_t number = una + (answered_psn - psn(una)) % (1U << 24);
   const std::uint8_t value = syndrome % 32;
-  switch (syndrome / 32) {
+  const std::uint8_t kind = syndrome / 32;
+  if (const Send* fetch = first_fetch(); fetch != nullptr && (kind == 0 || kind == 1 || kind == 3)) {
+    // Whoever acknowledges more than a READ or atomic that was not answered says that the answer was lost.
+    const std::uint64_t due = std::max(una, fetch->first);
+    if (number + (kind == 0 ? 1 : 0) > due) {
+      advance(due, now);
+      if (state == QpState::kRts) on_loss(Point::kImpliedByAck);
+      return;
+    }
+  }
+  switch (kind) {
     case 0:  // ACK
       if (number + 1 > next) hits_(Point::kAckPastNext);
       advance(number + 1, now);
@@ -190,10 +215,7 @@ void ReferenceQp::on_answer(std::uint8_t syndrome, std::uint32_t answered_psn, P
   }
   switch (value) {
     case 0:
-      if (answered_nak_ || waiting_) return hits_(Point::kSequenceNakAgain);
-      hits_(Point::kSequenceNak);
-      answered_nak_ = true;
-      return retry();
+      return on_loss(Point::kSequenceNak);
     case 1:
       return fail_head(WcStatus::kRemoteInvalidRequestError);
     case 2:
@@ -221,6 +243,13 @@ bool ReferenceQp::advance(std::uint64_t end, Ps now) {
   deadline = next == una || config.timeout == kNever ? kNever : now + config.timeout;
   if (lost_ == head_) fail_head(WcStatus::kLocalProtectionError);
   return true;
+}
+
+void ReferenceQp::on_loss(Point point) {
+  if (answered_nak_ || waiting_) return hits_(Point::kSequenceNakAgain);
+  hits_(point);
+  answered_nak_ = true;
+  retry();
 }
 
 void ReferenceQp::go_back() {
@@ -275,7 +304,10 @@ void ReferenceQp::complete_send(WcStatus status) {
   Completion completion;
   completion.wr_id = send.wr_id;
   completion.status = status;
-  completion.opcode = is_write(send.opcode) ? WcOpcode::kWrite : WcOpcode::kSend;
+  constexpr std::array kFetchOpcodes = {WcOpcode::kRead, WcOpcode::kCompareSwap, WcOpcode::kFetchAdd};
+  completion.opcode = send.fetch              ? kFetchOpcodes[static_cast<std::size_t>(send.opcode) - 4]
+                      : is_write(send.opcode) ? WcOpcode::kWrite
+                                              : WcOpcode::kSend;
   completion.byte_len = send.length;
   completion.qp_num = config.qpn;
   completions.push_back(completion);
@@ -295,6 +327,8 @@ void ReferenceQp::flush() {
   answered_nak_ = waiting_ = false;
   lost_ = kNone;
   message_ = Message::kNone;
+  if (owed != Owed::kNak)
+    for (Fetched& fetched : fetched_) fetched.pending = false;
   for (; receives_head_ < receives_.size(); ++receives_head_) {
     hits_(Point::kReceiveFlushed);
     Completion completion;

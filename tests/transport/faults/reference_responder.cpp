@@ -53,12 +53,7 @@ Judgement ReferenceQp::judge(const wire::Headers& headers, std::uint32_t bytes,
     judgement.point = Point::kCongestion;
     return judgement;
   }
-  if (traits.response) {
-    const std::uint32_t distance = (headers.psn - psn(una)) % (1U << 24);
-    if (headers.opcode != wire::Opcode::kRcAck || distance >= high - una) return drop(DropReason::kStale);
-    judgement.plan = RxPlan::kAcknowledge;
-    return judgement;
-  }
+  if (traits.response) return judge_answer(headers, bytes);
   const std::uint32_t expected = static_cast<std::uint32_t>((config.rq_psn + executed) % (1U << 24));
   const std::uint32_t ahead = (headers.psn - expected) % (1U << 24);
   if (ahead == 0) return judge_request(headers, bytes, config.whole ? source.mtu : config.mtu);
@@ -80,12 +75,14 @@ Judgement ReferenceQp::judge_request(const wire::Headers& headers, std::uint32_t
   judgement.plan = RxPlan::kInvalidRequest;
   const bool starts = traits.position == Position::kFirst || traits.position == Position::kOnly;
   const bool ends = traits.position == Position::kLast || traits.position == Position::kOnly;
-  if ((!traits.send && !traits.write) || traits.invalidate) {
+  if ((!traits.send && !traits.write && !traits.fetch) || traits.invalidate) {
     judgement.point = Point::kInvalidOpcode;
   } else if (message_ != (starts ? Message::kNone : traits.send ? Message::kSend : Message::kWrite)) {
     judgement.point = Point::kInvalidOrder;
   } else if (bytes > limit || (!ends && bytes < limit) || (ends && !starts && bytes == 0)) {
     judgement.point = Point::kInvalidLength;
+  } else if (traits.fetch) {
+    judge_fetch(headers, bytes, judgement);
   } else {
     judgement.verify_first = starts;
     judgement.bytes = bytes;
@@ -145,24 +142,8 @@ void ReferenceQp::judge_write(const wire::OpcodeTraits& traits, const wire::Head
 
   judgement.plan = RxPlan::kRemoteAccess;
   if (length != 0) {
-    judgement.point = Point::kAccessQp;
-    if ((config.access & kAccessRemoteWrite) == 0) return;
-    switch (registrations_.check(key, config.pd, address, length, kAccessRemoteWrite)) {
-      case AccessResult::kBadKey:
-        judgement.point = Point::kAccessKey;
-        return;
-      case AccessResult::kWrongPd:
-        judgement.point = Point::kAccessDomain;
-        return;
-      case AccessResult::kOutOfRange:
-        judgement.point = Point::kAccessRange;
-        return;
-      case AccessResult::kNoRight:
-        judgement.point = Point::kAccessRight;
-        return;
-      case AccessResult::kOk:
-        break;
-    }
+    judgement.point = refused_access(key, address, length, kAccessRemoteWrite);
+    if (judgement.point != Point::kExecute) return;
   }
   judgement.address = address + arrived;
   judgement.plan = RxPlan::kExecute;
@@ -172,18 +153,38 @@ void ReferenceQp::judge_write(const wire::OpcodeTraits& traits, const wire::Head
   }
 }
 
-void ReferenceQp::commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes, Ps now) {
+Point ReferenceQp::refused_access(std::uint32_t key, std::uint64_t address, std::uint32_t length,
+                                  std::uint32_t right) const {
+  if ((config.access & right) == 0) return Point::kAccessQp;
+  switch (registrations_.check(key, config.pd, address, length, right)) {
+    case AccessResult::kBadKey:
+      return Point::kAccessKey;
+    case AccessResult::kWrongPd:
+      return Point::kAccessDomain;
+    case AccessResult::kOutOfRange:
+      return Point::kAccessRange;
+    case AccessResult::kNoRight:
+      return Point::kAccessRight;
+    case AccessResult::kOk:
+      break;
+  }
+  return Point::kExecute;
+}
+
+void ReferenceQp::commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes, Ps now,
+                         const Memory& memory) {
+  if (is_answer(judgement.plan) && judgement.plan != RxPlan::kAcknowledge)
+    return on_response(judgement, headers, now, memory);
   if (judgement.point != Point::kCount) hits_(judgement.point);
   switch (judgement.plan) {
     case RxPlan::kAcknowledge:
       return on_answer(headers.syndrome, headers.psn, now);
     case RxPlan::kExecute:
-      return execute(headers, bytes);
+      return wire::traits(headers.opcode).fetch ? execute_fetch(headers, memory) : execute(headers, bytes);
     case RxPlan::kCongestion:
-      return;                 // not heeded: DCQCN is off here
-    case RxPlan::kDuplicate:  // of a READ or atomic: there was none
-      if (owed != Owed::kNak && !wire::traits(headers.opcode).fetch) owe_ack();
-      return;
+      return;  // not heeded: DCQCN is off here
+    case RxPlan::kDuplicate:
+      return repeat(headers);
     case RxPlan::kGap:
       return refuse(0x60);
     case RxPlan::kNotReady:
@@ -207,19 +208,23 @@ void ReferenceQp::commit(const Judgement& judgement, const wire::Headers& header
   }
 }
 
-void ReferenceQp::execute(const wire::Headers& headers, std::uint32_t bytes) {
-  const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
+void ReferenceQp::pass(std::uint64_t count) {
   if (!established_ && state == QpState::kRtr) {
     hits_(Point::kEstablished);
     events.push_back(AsyncEvent::kCommEstablished);
   }
   established_ = true;
-  ++executed;
+  executed += count;
   refused_ = false;
   if (owed == Owed::kNak) {
     hits_(Point::kNakUnsent);
     owed = Owed::kAck;
   }
+}
+
+void ReferenceQp::execute(const wire::Headers& headers, std::uint32_t bytes) {
+  const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
+  pass(1);
   if (traits.position == Position::kFirst || traits.position == Position::kOnly) {
     done_ = 0;
     write_length_ = headers.dma_length;
@@ -255,7 +260,12 @@ void ReferenceQp::complete_receive(const wire::Headers& headers, WcStatus status
   completions.push_back(completion);
 }
 
-void ReferenceQp::reject(const wire::Headers& headers) {
+void ReferenceQp::reject(const Judgement& judgement, const wire::Headers& headers, Ps now) {
+  if (is_answer(judgement.plan)) {
+    Judgement unplaced = judgement;
+    unplaced.plan = RxPlan::kResponseUnplaced;
+    return on_response(unplaced, headers, now, {});
+  }
   hits_(Point::kOperationalGone);
   if (wire::traits(headers.opcode).send) {
     complete_receive(headers, WcStatus::kLocalProtectionError, 0);
@@ -269,6 +279,7 @@ void ReferenceQp::reject(const wire::Headers& headers) {
 void ReferenceQp::refuse(std::uint8_t syndrome) {
   refused_ = true;
   owed = Owed::kNak;
+  owed_psn_ = config.rq_psn + executed;
   nak_syndrome_ = syndrome;
 }
 
@@ -285,12 +296,17 @@ void ReferenceQp::owe_ack() {
 void ReferenceQp::on_answer_sent(const TxDesc& desc) {
   const wire::Headers& h = desc.headers;
   require(owed != Owed::kNothing, "an answer is owed to the peer, once");
+  require(!replies_pending(), "no ACK or NAK overtakes an answer with data");
   require(state != QpState::kReset && state != QpState::kInit, "only a queue pair that can receive answers");
   const std::uint64_t expected = config.rq_psn + executed;
   if (owed == Owed::kNak) {
     hits_(state == QpState::kErr ? Point::kNakSentInError : Point::kNakSent);
     require(h.syndrome == nak_syndrome_, "the NAK says what is wrong");
-    require(h.psn == expected % (1U << 24), "a NAK carries the PSN that is expected");
+    require(h.psn == owed_psn_ % (1U << 24), "a NAK carries the PSN that is expected");
+  } else if (owed == Owed::kOldAck) {
+    hits_(Point::kOldAckSent);
+    require(h.syndrome == 0x1f, "an ACK carries no credit count");
+    require(h.psn == owed_psn_ % (1U << 24), "a repeated ACK ends before the next READ or atomic");
   } else {
     hits_(Point::kAckSent);
     require(h.syndrome == 0x1f, "an ACK carries no credit count");

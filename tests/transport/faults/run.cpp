@@ -208,7 +208,9 @@ void Run::disturb() {
       connection.join(side, now_);
       return settle(host);
     case Fault::kDeregister: {
-      Zone& zone = random_.below(3) == 0 ? connection.directions[side].source : connection.directions[1 - side].target;
+      Direction& from = connection.directions[side];
+      Direction& to = connection.directions[1 - side];
+      Zone& zone = *std::array{&from.source, &from.landing, &to.target, &to.words}[random_.below(4)];
       if (zone.key == 0 || !connection.up()) return;
       hits_(Point::kFaultDeregister);
       trace_.note(now_, host, "region deregistered");

@@ -61,11 +61,14 @@ class Run {
   void deliver_parsed(const Packet& packet, const wire::Parsed& parsed);
   void place_packet(const Packet& packet, const wire::Parsed& parsed, const RxVerdict& verdict,
                     const Judgement& judgement, Connection& connection, std::size_t side);
+  std::uint64_t expect_atomic(const Packet& packet, const wire::Headers& headers, Direction& direction);
+  void expect_original(const wire::Headers& headers, Connection& connection, std::size_t side);
   void expect_verdict(const RxVerdict& verdict, const Judgement& judgement) const;
   [[nodiscard]] bool would_deceive(const Packet& packet, const wire::Headers& headers, const Judgement& judgement,
                                    const Connection& connection, std::size_t side) const noexcept;
   /// After every call of a host's engine.
   void settle(std::size_t host);
+  static void discover_failure(End& end);
   void settle_end(Connection& connection, std::size_t side);
   void settle_egress(std::size_t host);
 

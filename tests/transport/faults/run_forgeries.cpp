@@ -30,8 +30,12 @@ void Run::forge_request(Connection& connection, std::size_t side) {
   h.opcode = static_cast<wire::Opcode>(random_.below(12));
   h.ack_req = random_.below(2) == 0;
   constexpr std::array<std::uint8_t, 3> kContinue = {1, 2, 3};  // Middle, Last, Last with immediate
-  if (random_.below(2) == 0)
+  if (random_.below(3) == 0) {
+    h.opcode = std::array{wire::Opcode::kRcReadRequest, wire::Opcode::kRcCompareSwap,
+                          wire::Opcode::kRcFetchAdd}[random_.below(3)];
+  } else if (random_.below(2) == 0) {
     h.opcode = static_cast<wire::Opcode>(victim.ref.message_base() + kContinue[random_.below(3)]);
+  }
   std::uint32_t bytes = random_.below(2) == 0 ? mtu : random_.below(6) == 0 ? 0 : random_.below(2 * mtu);
   switch (random_.below(6)) {
     case 0:
@@ -106,8 +110,9 @@ void Run::forge_answer(Connection& connection, std::size_t side) {
       h.psn = static_cast<std::uint32_t>(random_.next());
   }
   h.psn &= wire::kPsnMask;
-  constexpr std::array<std::uint8_t, 8> kSyndromes = {0x1f, 0x1f, 0x00, 0x60, 0x60, 0x60, 0x21, 0x2a};
+  constexpr std::array<std::uint8_t, 8> kSyndromes = {0x1f, 0x1f, 0x1f, 0x60, 0x60, 0x60, 0x21, 0x2a};
   h.syndrome = random_.below(8) == 0 ? static_cast<std::uint8_t>(random_.next()) : kSyndromes[random_.below(8)];
+  if (h.syndrome < 0x20) h.syndrome = 0x1f;  // nobody here counts credits
   h.msn = random_.below(1U << 24);
   if (h.syndrome / 32 == 0) h.syndrome = 0x1f;  // the reference knows no credits; credits_test.cpp does
 
@@ -123,8 +128,9 @@ void Run::forge_answer(Connection& connection, std::size_t side) {
       h.opcode = wire::Opcode::kRcAtomicAck;
       break;
     case 3:
-      h.opcode = wire::Opcode::kRcReadResponseOnly;
-      bytes = random_.below(64);
+    case 4:
+      h.opcode = static_cast<wire::Opcode>(0x0d + random_.below(4));
+      bytes = random_.below(2) == 0 ? connection.ends[side].wanted.mtu : random_.below(64);
       break;
     default:
       break;

@@ -40,7 +40,7 @@ Point drop_point(DropReason reason) {
   throw Violation("a dropped packet has a reason");
 }
 
-bool is_answer(const wire::Headers& headers) { return wire::traits(headers.opcode).response; }
+bool is_response(const wire::Headers& headers) { return wire::traits(headers.opcode).response; }
 
 }  // namespace
 
@@ -63,8 +63,11 @@ void Run::transmit(std::size_t number) {
     trace_.sent(now_, number, desc.headers, desc.payload_bytes, desc.retransmission);
     auto& [packet, departure] = leaving[i];
     packet = connection->blank(side, Truth::kGenuine);
-    if (is_answer(desc.headers)) {
+    if (desc.headers.opcode == wire::Opcode::kRcAck) {
+      discover_failure(connection->ends[side]);  // the NAK that says so may leave at once
       ref.on_answer_sent(desc);
+    } else if (is_response(desc.headers)) {
+      ref.on_reply_sent(desc);
     } else {
       label_request(packet, desc, *connection, side);
       ref.on_request_sent(desc, now_);
@@ -86,11 +89,16 @@ void Run::transmit(std::size_t number) {
       adversary_.give_buffer(std::move(packet.bytes));
       host.engine.tx_failed(desc, now_);
       const auto [connection, side] = owner(number, desc.src_qpn);
-      connection->ends[side].ref.on_source_lost(desc.headers.psn);
+      ReferenceQp& ref = connection->ends[side].ref;
+      if (is_response(desc.headers)) {
+        ref.on_reply_lost(desc.headers.psn);
+      } else {
+        ref.on_source_lost(desc.headers.psn);
+      }
       settle(number);
       continue;
     }
-    if (packet.label.request) {
+    if (packet.label.request && desc.payload_bytes != 0) {
       const Direction& direction = connections_[packet.label.connection].directions[packet.label.side];
       const Operation& op = direction.operations.all[packet.label.operation];
       const std::byte* truth = host.arena.at(direction.source.address + op.source) + packet.label.offset;
@@ -149,12 +157,16 @@ void Run::deliver_parsed(const Packet& packet, const wire::Parsed& parsed) {
 bool Run::would_deceive(const Packet& packet, const wire::Headers& headers, const Judgement& judgement,
                         const Connection& connection, std::size_t side) const noexcept {
   if (packet.label.truth != Truth::kForged) return false;
-  if (judgement.plan == RxPlan::kExecute) return true;
-  if (judgement.plan != RxPlan::kAcknowledge) return false;
+  if (judgement.plan == RxPlan::kExecute || judgement.plan == RxPlan::kResponse) return true;
+  if (!is_answer(judgement.plan)) return false;
   const ReferenceQp& ref = connection.ends[side].ref;
   const ReferenceQp& peer = connection.ends[1 - side].ref;
-  const bool acknowledges = headers.syndrome / 32 == 0;
-  const std::uint64_t end = ref.una + (headers.psn - ref.psn(ref.una)) % (1U << 24) + (acknowledges ? 1 : 0);
+  std::uint64_t end = 0;  // of what it acknowledges
+  if (judgement.plan == RxPlan::kAcknowledge) {
+    end = ref.una + (headers.psn - ref.psn(ref.una)) % (1U << 24) + (headers.syndrome / 32 == 0 ? 1 : 0);
+  } else {
+    end = ref.first_fetch()->first;
+  }
   const bool same_life = connection.ends[0].life == connection.ends[1].life;
   return end > ref.una && (!same_life || end > peer.executed);
 }
@@ -194,7 +206,7 @@ void Run::place_packet(const Packet& packet, const wire::Parsed& parsed, const R
     case Arrival::kMemoryGone:
       trace_.note(now_, packet.to, "target memory gone");
       host.engine.reject(verdict, headers, now_);
-      end.ref.reject(headers);
+      end.ref.reject(judgement, headers, now_);
       return settle(packet.to);
     case Arrival::kGood:
       break;
@@ -209,9 +221,40 @@ void Run::place_packet(const Packet& packet, const wire::Parsed& parsed, const R
               "bytes go to their place in the message");
     }
   }
+  ReferenceQp::Memory memory{.gone = host.memory.failing_stores != 0};
+  if (wire::traits(headers.opcode).atomic_eth && judgement.plan == RxPlan::kExecute && !memory.gone)
+    memory.original = expect_atomic(packet, headers, connection.directions[1 - side]);
+  if (headers.opcode == wire::Opcode::kRcAtomicAck && judgement.plan == RxPlan::kResponse && !memory.gone)
+    expect_original(headers, connection, side);
   host.engine.commit(verdict, headers, bytes, now_);
-  end.ref.commit(judgement, headers, bytes, now_);
+  end.ref.commit(judgement, headers, bytes, now_, memory);
+  if (wire::traits(headers.opcode).atomic_eth && packet.label.truth == Truth::kGenuine)
+    require(!host.arena.holds(headers.va, kAtomicBytes) || host.arena.intact(headers.va, kAtomicBytes),
+            "an atomic is executed once");
   settle(packet.to);
+}
+
+/// What an atomic does to the memory that the model has; returns what it finds.
+std::uint64_t Run::expect_atomic(const Packet& packet, const wire::Headers& headers, Direction& direction) {
+  Arena& arena = hosts_[packet.to].arena;
+  const std::uint64_t original = arena.expected_word(headers.va);
+  std::uint64_t now = original + headers.swap_add;
+  if (headers.opcode == wire::Opcode::kRcCompareSwap) now = original == headers.compare ? headers.swap_add : original;
+  arena.expect(headers.va, std::as_bytes(std::span(&now, 1)));
+  direction.originals[packet.label.operation] = original;
+  return original;
+}
+
+/// The answer to an atomic is written where its request says, by the engine itself.
+void Run::expect_original(const wire::Headers& headers, Connection& connection, std::size_t side) {
+  End& end = connection.ends[side];
+  const ReferenceQp::Send& send = *end.ref.first_fetch();
+  require(headers.original == connection.directions[side].originals[send.wr_id], "an atomic brings back what it found");
+  for (const Sge& sge : send.sges.span())
+    if (sge.length != 0 && end.host->registrations.check(sge.lkey, end.host->pd, sge.address, sge.length,
+                                                         kAccessLocalWrite) != AccessResult::kOk)
+      return;
+  end.host->arena.expect(send.sges.items[0].address, std::as_bytes(std::span(&headers.original, 1)));
 }
 
 // ---- after every event
@@ -254,9 +297,21 @@ void Run::settle(std::size_t number) {
   settle_egress(number);
 }
 
+/// Memory that is not registered any more is found out when its packet is due, which only the engine knows.
+void Run::discover_failure(End& end) {
+  if (end.qp->state() != QpState::kErr || end.ref.state == QpState::kErr) return;
+  const auto& events = end.host->events.all;
+  const std::pair access_error{AsyncEvent::kQpAccessError, end.qpn};
+  if (end.ref.reply_broken() && std::find(events.begin(), events.end(), access_error) != events.end()) {
+    end.ref.fail_reply(wire::NakCode::kRemoteAccess, end.ref.reply_psn());
+  } else if (end.ref.source_broken()) {
+    end.ref.fail_head(WcStatus::kLocalProtectionError);
+  }
+}
+
 void Run::settle_end(Connection& connection, std::size_t side) {
   End& end = connection.ends[side];
-  if (end.qp->state() == QpState::kErr && end.ref.source_broken()) end.ref.fail_head(WcStatus::kLocalProtectionError);
+  discover_failure(end);
   require(end.qp->state() == end.ref.state, "the queue pair is in the state that the rules name");
 
   auto& raised = end.host->events.all;
@@ -289,7 +344,7 @@ void Run::settle_egress(std::size_t number) {
   const bool path_open = in_flight == 0 || in_flight + largest <= scenario_.path_window;
   for (std::size_t i = 0; i < owner_count_[number]; ++i) {
     const ReferenceQp& ref = owners_[number][i].connection->ends[owners_[number][i].side].ref;
-    require(ref.owed == ReferenceQp::Owed::kNothing, "what is owed to the peer can leave");
+    require(ref.owed == ReferenceQp::Owed::kNothing && !ref.replies_pending(), "what is owed to the peer can leave");
     require(!path_open || !ref.ready(), "what may be sent can leave");
   }
 }
