@@ -59,6 +59,7 @@ TEST(Allocation, NothingAllocatesAfterSetUp) {
   Buffer source = a.host->buffer(1 << 20);
   Buffer target = b.host->buffer(1 << 20);
   const std::array sges = {source.sge(0, 100'000)};
+  const std::array word = {source.sge(200'000, 8)};
   const std::array receive_sges = {target.sge(0, 1 << 20)};
   Ferry there{*a.host, *b.host, 37, 0, {}};
   Ferry back{*b.host, *a.host, 41, 0, {}};
@@ -70,6 +71,8 @@ TEST(Allocation, NothingAllocatesAfterSetUp) {
   for (int round = 0; round < 2000; ++round) {
     SendWr wr = write_imm_wr(1, sges, target.address(), target.key, 7);
     if (round % 3 == 0) wr = send_wr(1, sges);
+    if (round % 5 == 0) wr = read_wr(1, sges, target.address(), target.key);
+    if (round % 7 == 0) wr = fetch_add_wr(1, word, target.address(), target.key, 1);
     a.qp->post_send(wr);
     a.host->engine.doorbell(*a.qp, now);
     if (round % 16 == 15) b.qp->post_recv({1, receive_sges});
@@ -89,6 +92,9 @@ TEST(Allocation, NothingAllocatesAfterSetUp) {
   EXPECT_GT(a.host->engine.counters().packet_seq_err, 0U);
   EXPECT_GT(a.host->engine.counters().local_ack_timeout_err, 0U);
   EXPECT_GT(b.host->engine.counters().out_of_buffer, 0U);
+  EXPECT_GT(b.host->engine.counters().rx_read_requests, 0U);
+  EXPECT_GT(b.host->engine.counters().rx_atomic_requests, 0U);
+  EXPECT_GT(a.host->engine.counters().implied_nak_seq_err, 0U);
 }
 
 }  // namespace
