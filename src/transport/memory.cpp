@@ -1,6 +1,5 @@
 #include "transport/memory.hpp"
 
-#include <algorithm>
 #include <atomic>
 
 namespace tensorwire::transport {
@@ -40,27 +39,6 @@ AccessResult MemoryTable::check(std::uint32_t key, PdId pd, std::uint64_t addres
   if ((region->access & rights) != rights) return AccessResult::kNoRight;
   piece = {region, region->address + (address - region->iova), static_cast<std::uint32_t>(length)};
   return AccessResult::kOk;
-}
-
-bool MemoryTable::find_pieces(std::span<const Sge> list, PdId pd, std::uint64_t offset, std::uint32_t bytes,
-                              std::uint32_t rights, std::array<Piece, kMaxSge>& pieces,
-                              std::uint8_t& count) const noexcept {
-  count = 0;
-  for (const Sge& sge : list) {
-    if (bytes == 0) break;
-    if (offset >= sge.length) {
-      offset -= sge.length;
-      continue;
-    }
-    Piece& piece = pieces[count];
-    if (check(sge.lkey, pd, sge.address, sge.length, rights, piece) != AccessResult::kOk) return false;
-    piece.address += offset;
-    piece.length = std::min(sge.length - static_cast<std::uint32_t>(offset), bytes);
-    bytes -= piece.length;
-    offset = 0;
-    ++count;
-  }
-  return true;
 }
 
 }  // namespace tensorwire::transport

@@ -3,6 +3,7 @@
 // in the hands of a link; the eight bytes of an atomic in those of the engine.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -92,5 +93,27 @@ class MemoryTable {
   Random random_;
   KeyMap<MemoryRegion> regions_;
 };
+
+// In the header, because every packet passes here.
+inline bool MemoryTable::find_pieces(std::span<const Sge> list, PdId pd, std::uint64_t offset, std::uint32_t bytes,
+                                     std::uint32_t rights, std::array<Piece, kMaxSge>& pieces,
+                                     std::uint8_t& count) const noexcept {
+  count = 0;
+  for (const Sge& sge : list) {
+    if (bytes == 0) break;
+    if (offset >= sge.length) {
+      offset -= sge.length;
+      continue;
+    }
+    Piece& piece = pieces[count];
+    if (check(sge.lkey, pd, sge.address, sge.length, rights, piece) != AccessResult::kOk) return false;
+    piece.address += offset;
+    piece.length = std::min(sge.length - static_cast<std::uint32_t>(offset), bytes);
+    bytes -= piece.length;
+    offset = 0;
+    ++count;
+  }
+  return true;
+}
 
 }  // namespace tensorwire::transport

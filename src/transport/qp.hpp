@@ -2,7 +2,6 @@
 // lists. Lives from Engine::create_qp() to destroy_qp(), in the engine's map.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 
 #include "transport/congestion.hpp"
@@ -41,7 +40,7 @@ struct Qp final : QueuePair, QpLinks {
   }
   /// What it costs of the window; only when ready().
   [[nodiscard]] std::uint64_t next_charge() const noexcept {
-    return ud ? std::max<std::uint64_t>(ud->next_payload(), kMinPacketCharge) : requester.next_charge();
+    return ud ? packet_charge(ud->next_payload()) : requester.next_charge();
   }
   /// Builds the next packet; only when ready(). False: a local error, after which it is not ready any more.
   bool build(TxDesc& out, Ps now) noexcept { return ud ? ud->build(out) : requester.build(out, now); }

@@ -109,9 +109,7 @@ class Requester {
   [[nodiscard]] std::uint64_t charge_before(const SendWqe& wqe, std::uint32_t all,
                                             std::uint32_t packets) const noexcept;
   /// Of the packets [from, to) of a started WQE.
-  [[nodiscard]] std::uint64_t charge_between(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const noexcept {
-    return charge_before(wqe, wqe.packets, to) - charge_before(wqe, wqe.packets, from);
-  }
+  [[nodiscard]] std::uint64_t charge_between(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const noexcept;
   [[nodiscard]] bool window_fits(std::uint64_t charge) const noexcept;
   [[nodiscard]] bool wants_ack(const SendWqe& wqe, bool last) noexcept;
   [[nodiscard]] WcStatus build_data(const SendWqe& wqe, TxDesc& out) noexcept;

@@ -63,7 +63,7 @@ bool Requester::ready() const noexcept {
   if ((wqe.fetch || wqe.fence) && !may_leave(wqe)) return false;
   // Beyond its credits a queue pair sends one packet at a time, for the peer to accept or refuse.
   if (credits_given_ && in_flight_ != 0 && beyond_credits(wqe, next_packet_ + 1 == packets_of(wqe))) return false;
-  return window_fits(next_charge());
+  return in_flight_ == 0 || window_fits(next_charge());
 }
 
 bool Requester::window_fits(std::uint64_t charge) const noexcept {
@@ -81,9 +81,14 @@ std::uint32_t Requester::payload_of(const SendWqe& wqe, std::uint32_t packet) co
 }
 
 std::uint64_t Requester::charge_before(const SendWqe& wqe, std::uint32_t all, std::uint32_t packets) const noexcept {
-  const std::uint64_t full = std::max<std::uint64_t>(mtu_of(wqe), kMinPacketCharge);
+  const std::uint64_t full = packet_charge(mtu_of(wqe));
   if (packets < all) return packets * full;
-  return (all - 1) * full + std::max<std::uint64_t>(payload_of(wqe, all - 1), kMinPacketCharge);
+  return (all - 1) * full + packet_charge(payload_of(wqe, all - 1));
+}
+
+std::uint64_t Requester::charge_between(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const noexcept {
+  if (wqe.packets == 1) return from != to ? packet_charge(wqe.length) : 0;
+  return charge_before(wqe, wqe.packets, to) - charge_before(wqe, wqe.packets, from);
 }
 
 std::uint32_t Requester::next_payload() const noexcept {
@@ -93,7 +98,7 @@ std::uint32_t Requester::next_payload() const noexcept {
 
 std::uint64_t Requester::next_charge() const noexcept {
   const SendWqe& wqe = qp_.send_queue().at(next_index_);
-  if (!wqe.fetch) return std::max<std::uint64_t>(payload_of(wqe, next_packet_), kMinPacketCharge);
+  if (!wqe.fetch) return packet_charge(payload_of(wqe, next_packet_));
   if (next_index_ == started_) {
     const std::uint32_t all = packets_of(wqe);
     return charge_before(wqe, all, std::min(all, request_packets()));
@@ -105,10 +110,9 @@ std::uint64_t Requester::next_charge() const noexcept {
 // every so often inside one, and when the window has no room for another full packet. The last rule keeps many queue
 // pairs on one small window from waiting for each other's unrequested acknowledgements.
 bool Requester::wants_ack(const SendWqe& wqe, bool last) noexcept {
-  const bool path_closes = !core_.scheduler.path(qp_.path()).fits(kFullPacketCharge);
-  if (credits_given_ && beyond_credits(wqe, last)) last = true;
-  if (!last && !wqe.fetch && !path_closes && ++since_ack_request_ < core_.config.ack_request_every &&
-      window_fits(std::max<std::uint64_t>(mtu_, kMinPacketCharge)))
+  const bool at_once = last || wqe.fetch || (credits_given_ && beyond_credits(wqe, last));
+  if (!at_once && core_.scheduler.path(qp_.path()).fits(kFullPacketCharge) &&
+      ++since_ack_request_ < core_.config.ack_request_every && window_fits(packet_charge(mtu_)))
     return false;
   since_ack_request_ = 0;
   return true;
@@ -133,7 +137,7 @@ bool Requester::build(TxDesc& out, Ps now) noexcept {
     return false;
   }
   const std::uint32_t psns = wqe.fetch ? request_end(wqe, next_packet_) - next_packet_ : 1;
-  const std::uint64_t charge = next_charge();
+  const std::uint64_t charge = wqe.fetch ? next_charge() : packet_charge(out.payload_bytes);
   if (starts) {
     ++started_;
     ++next_ssn_;

@@ -145,7 +145,7 @@ std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t& budget_bytes
     Qp& qp = static_cast<Qp&>(*path.data.front());
     const std::uint32_t bytes = qp.next_payload();
     if (bytes > budget_bytes && count != 0) break;
-    const std::uint64_t charge = qp.next_charge();
+    const std::uint64_t charge = bytes != 0 ? packet_charge(bytes) : qp.next_charge();
     if (!qp.ud && !path.fits(charge)) {  // nothing acknowledges a datagram, so no window counts it
       path.window_full = true;
       break;

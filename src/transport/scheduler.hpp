@@ -25,6 +25,9 @@ struct Qp;
 
 /// Window bytes that a packet occupies: receivers pay for small packets, too.
 inline constexpr std::uint64_t kMinPacketCharge = 512;
+[[nodiscard]] constexpr std::uint64_t packet_charge(std::uint32_t payload_bytes) noexcept {
+  return payload_bytes > kMinPacketCharge ? payload_bytes : kMinPacketCharge;
+}
 /// Windows are cut to this, which also keeps outstanding PSNs far below half of their circle.
 inline constexpr std::uint64_t kMaxWindowBytes = 1ULL << 31;
 /// A queue pair sends this much before the next one of its path has its turn: a GSO batch wants neighbours.
