@@ -219,9 +219,10 @@ MUTANTS = [
     Mutant("source_unchecked", "a request reads memory that is not registered for it",
            "requester_tx.cpp", "return found ? WcStatus::kSuccess : WcStatus::kLocalProtectionError;",
            "return found ? WcStatus::kSuccess : WcStatus::kSuccess;"),
-    Mutant("gather_from_start", "each element of a gather list but the first is read from its start plus the message's offset",
-           "memory.cpp", "    bytes -= piece.length;\n    offset = 0;\n",
-           "    bytes -= piece.length;\n    offset = piece.length == 0 ? 0 : offset / 2;\n"),
+    Mutant("gather_beside", "each element of a gather list but the first is read from the byte after its start",
+           "requester_tx.cpp", "  return found ? WcStatus::kSuccess : WcStatus::kLocalProtectionError;\n}\n\nvoid Requester::stall",
+           "  for (std::size_t i = 1; i < out.piece_count; ++i) ++out.pieces[i].address;\n"
+           "  return found ? WcStatus::kSuccess : WcStatus::kLocalProtectionError;\n}\n\nvoid Requester::stall"),
     Mutant("local_error_overtakes", "a local error fails its request while those before it are still under way",
            "requester_tx.cpp", "if (next_index_ == qp_.send_queue().head()) {\n    fail_head(status);", "if (next_index_ != 0x7fff'ffff) {\n    fail_head(status);"),
     Mutant("lost_wakeup", "a queue pair that may send again after an acknowledgement is not told so",
