@@ -21,6 +21,11 @@ void* counted(std::size_t size) {
 
 }  // namespace
 
+// Where it does not inline counted(), GCC takes free() for another allocator's.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
 void* operator new(std::size_t size) { return counted(size); }
 void* operator new[](std::size_t size) { return counted(size); }
 void operator delete(void* memory) noexcept { std::free(memory); }
