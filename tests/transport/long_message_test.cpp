@@ -35,6 +35,9 @@ struct Ferry {
 class LongMessage : public testing::TestWithParam<std::pair<WrOpcode, MtuCode>> {};
 
 TEST_P(LongMessage, OfTwoGibibytesArrivesWhole) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "one thread, and minutes under ThreadSanitizer";
+#endif
   const auto [opcode, mtu] = GetParam();
   World world;
   Connection c;
