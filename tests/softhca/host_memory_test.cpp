@@ -122,8 +122,10 @@ TEST(HostMemory, VanishedMemoryIsAnErrorAndNotASignal) {
 TEST(HostMemoryDeathTest, OtherFaultsStillKill) {
   const HostMemory memory;
   const Pages pages{1, PROT_NONE};
-#ifdef __SANITIZE_ADDRESS__  // the sanitizer's handler was there first, and exits with a report
+#if defined(__SANITIZE_ADDRESS__)  // a sanitizer's handler was there first, and exits with a report
   const auto dies = ::testing::ExitedWithCode(1);
+#elif defined(__SANITIZE_THREAD__)
+  const auto dies = ::testing::ExitedWithCode(66);
 #else
   const auto dies = ::testing::KilledBySignal(SIGSEGV);
 #endif
