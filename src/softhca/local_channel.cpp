@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -112,17 +111,7 @@ bool OutgoingChannel::write_record(const transport::TxDesc& desc, std::uint32_t 
     encode_pulled(desc, slot);
     return true;
   }
-  std::span<std::byte> to = encode_inline(desc.headers, desc.payload_bytes, slot);
-  for (const transport::Piece& piece : std::span(desc.pieces).first(desc.piece_count)) {
-    const auto here = to.first(piece.length);
-    if (piece.mr == nullptr) {
-      std::memcpy(here.data(), reinterpret_cast<const void*>(piece.address), piece.length);
-    } else if (!piece.mr->ops->load(piece.address, here, nullptr)) {
-      return false;
-    }
-    to = to.subspan(piece.length);
-  }
-  return true;
+  return transport::gather(desc, encode_inline(desc.headers, desc.payload_bytes, slot), nullptr);
 }
 
 void OutgoingChannel::send(transport::Engine& engine, std::span<const transport::TxDesc> descs,

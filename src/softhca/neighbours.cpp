@@ -24,22 +24,14 @@ constexpr std::size_t kPlaceAnswerBytes = 24;
 
 constexpr std::size_t kLongestMessage = kStrayBytes + (1U << 16);
 
-void store_gid(std::byte* p, const wire::Gid& gid) noexcept { std::memcpy(p, gid.bytes.data(), gid.bytes.size()); }
-
-wire::Gid load_gid(const std::byte* p) noexcept {
-  wire::Gid gid;
-  std::memcpy(gid.bytes.data(), p, gid.bytes.size());
-  return gid;
-}
-
 std::optional<Stray> decode_stray(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() <= kStrayBytes) return std::nullopt;
   Stray stray;
   stray.tos = std::to_integer<std::uint8_t>(bytes[1]);
   stray.first_packet = load_be16(&bytes[2]);
   stray.segment_bytes = load_be32(&bytes[4]);
-  stray.flow = {.source = load_gid(&bytes[12]),
-                .destination = load_gid(&bytes[28]),
+  stray.flow = {.source = wire::load_gid(&bytes[12]),
+                .destination = wire::load_gid(&bytes[28]),
                 .source_port = load_be16(&bytes[8]),
                 .destination_port = load_be16(&bytes[10])};
   stray.bytes = bytes.subspan(kStrayBytes);
@@ -49,7 +41,7 @@ std::optional<Stray> decode_stray(std::span<const std::byte> bytes) noexcept {
 
 std::optional<PlaceAnswer> decode_place(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() != kPlaceAnswerBytes) return std::nullopt;
-  return PlaceAnswer{.gid = load_gid(&bytes[8]),
+  return PlaceAnswer{.gid = wire::load_gid(&bytes[8]),
                      .round = load_be32(&bytes[4]),
                      .slot = std::to_integer<std::uint8_t>(bytes[1]),
                      .index = std::to_integer<std::uint8_t>(bytes[2])};
@@ -97,8 +89,8 @@ Neighbours::Sent Neighbours::send(std::uint8_t slot, const Stray& stray) noexcep
   store_be32(&head[4], stray.segment_bytes);
   store_be16(&head[8], stray.flow.source_port);
   store_be16(&head[10], stray.flow.destination_port);
-  store_gid(&head[12], stray.flow.source);
-  store_gid(&head[28], stray.flow.destination);
+  wire::store_gid(&head[12], stray.flow.source);
+  wire::store_gid(&head[28], stray.flow.destination);
   return send(slot, head, stray.bytes);
 }
 
@@ -108,7 +100,7 @@ Neighbours::Sent Neighbours::send(std::uint8_t slot, const PlaceAnswer& answer) 
   head[1] = std::byte{answer.slot};
   head[2] = std::byte{answer.index};
   store_be32(&head[4], answer.round);
-  store_gid(&head[8], answer.gid);
+  wire::store_gid(&head[8], answer.gid);
   return send(slot, head, {});
 }
 

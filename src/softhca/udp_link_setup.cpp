@@ -12,6 +12,7 @@
 #include "softhca/address_claim.hpp"
 #include "softhca/socket_address.hpp"
 #include "softhca/udp_link.hpp"
+#include "transport/attributes.hpp"
 #include "wire/headers.hpp"
 
 namespace tensorwire::softhca {
@@ -47,19 +48,6 @@ void set_send_buffer(int fd) noexcept {
   if (::setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &wanted, sizeof wanted) != 0) {
     ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &wanted, sizeof wanted);
   }
-}
-
-/// The UDP source port as Linux derives it (rdma_flow_label_to_udp_sport, rdma_calc_flow_label): equal inputs take
-/// equal ECMP paths whichever HCA sends.
-std::uint16_t derive_source_port(std::uint32_t flow_label, std::uint32_t qpn, std::uint32_t dest_qpn) noexcept {
-  if (flow_label == 0) {
-    std::uint64_t product = std::uint64_t{qpn} * dest_qpn;
-    product ^= product >> 20;
-    product ^= product >> 40;
-    flow_label = static_cast<std::uint32_t>(product & 0xf'ffff);
-  }
-  return static_cast<std::uint16_t>(kFirstSourcePort |
-                                    ((flow_label & kSourcePortMask) ^ ((flow_label & 0xf'c000) >> 14)));
 }
 
 }  // namespace
@@ -106,7 +94,7 @@ void UdpLink::add_local(const wire::Gid& gid, UniqueFd socket) {
 }
 
 void UdpLink::use_address(const wire::Gid& local) {
-  if (std::ranges::find(locals_, local, &Local::gid) != locals_.end()) return;
+  if (find_local(local) != nullptr) return;
   const HostAddress& host = host_.address();
   add_local(local, bind_roce_port(local, host.interface_index, host.shared));
 }
@@ -140,7 +128,7 @@ const UdpLink::SendSocket* UdpLink::bind_send_socket(const wire::Gid& local, std
 
 std::uint16_t UdpLink::source_port_for(const wire::Gid& local, std::uint32_t flow_label, std::uint32_t qpn,
                                        std::uint32_t dest_qpn) {
-  const std::uint16_t wanted = derive_source_port(flow_label, qpn, dest_qpn);
+  const std::uint16_t wanted = transport::entropy_port(flow_label, qpn, dest_qpn);
   if (const SendSocket* socket = send_socket(local, wanted)) return socket->port;
   std::vector<std::uint16_t> bound;
   for (const SendSocket& socket : send_sockets_) {

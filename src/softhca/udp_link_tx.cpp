@@ -8,13 +8,13 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "softhca/devices.hpp"
 #include "softhca/socket_address.hpp"
 #include "softhca/udp_link.hpp"
+#include "transport/datagram.hpp"
 #include "transport/queue_pair.hpp"
 #include "wire/frame.hpp"
 #include "wire/headers.hpp"
@@ -56,8 +56,7 @@ void UdpLink::transmit(std::span<const transport::TxDesc> descs, Ps now) noexcep
 
 /// Adds one packet to the open batch, or sends that one and opens the next.
 void UdpLink::append(const transport::TxDesc& desc) noexcept {
-  const std::size_t length =
-      wire::header_bytes(desc.headers.opcode) + desc.payload_bytes + desc.headers.pad + wire::kIcrcBytes;
+  const std::size_t length = transport::datagram_bytes(desc);
   const Route route{.source = desc.av->local,
                     .destination = desc.av->remote,
                     .source_port = desc.av->udp_source_port,
@@ -77,7 +76,7 @@ void UdpLink::append(const transport::TxDesc& desc) noexcept {
     *open = Batch{.route = route, .source_qpn = desc.src_qpn, .offset = arena_used_, .segment_bytes = length};
   }
   const wire::Flow flow{route.source, route.destination, route.source_port, wire::kRoceUdpPort};
-  const std::size_t built = build(desc, flow, open->segments, std::span{arena_}.subspan(arena_used_));
+  const std::size_t built = build(desc, flow, open->segments, std::span{arena_}.subspan(arena_used_, length));
   if (built == 0) {  // its memory is gone; the transport has been told
     if (open->segments == 0) --batch_count_;
     return;
@@ -90,30 +89,9 @@ void UdpLink::append(const transport::TxDesc& desc) noexcept {
 
 std::size_t UdpLink::build(const transport::TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id,
                            std::span<std::byte> out) noexcept {
-  const std::size_t header_length = wire::encode(desc.headers, out);
-  const std::size_t length = header_length + desc.payload_bytes + desc.headers.pad + wire::kIcrcBytes;
-  std::uint32_t crc = wire::icrc_begin(flow, length, ip_id);
-  crc = wire::icrc_headers(crc, out.first(header_length));
-
-  std::size_t at = header_length;
-  for (const transport::Piece& piece : std::span{desc.pieces}.first(desc.piece_count)) {
-    const std::span<std::byte> to = out.subspan(at, piece.length);
-    if (piece.mr == nullptr) {
-      crc = wire::crc_copy(crc, to.data(), {reinterpret_cast<const std::byte*>(piece.address), piece.length});
-    } else if (!piece.mr->ops->load(piece.address, to, &crc)) {
-      host_.engine().tx_failed(desc, monotonic_now());
-      return 0;
-    }
-    at += piece.length;
-  }
-  if (desc.headers.pad != 0) {
-    const std::span<std::byte> pad = out.subspan(at, desc.headers.pad);
-    std::memset(pad.data(), 0, pad.size());
-    crc = wire::crc_update(crc, pad);
-    at += pad.size();
-  }
-  store_le32(&out[at], wire::icrc_finish(crc));
-  return length;
+  if (transport::serialise(desc, flow, ip_id, out)) return out.size();
+  host_.engine().tx_failed(desc, monotonic_now());
+  return 0;
 }
 
 /// Sends the closed batches in order, as far as the socket takes them.
@@ -207,7 +185,7 @@ void UdpLink::on_refusal(const Route& route, std::uint32_t source_qpn, std::size
 void UdpLink::transmit_singly(std::span<const transport::TxDesc> descs, Ps now) noexcept {
   for (const transport::TxDesc& desc : descs) {
     const wire::Flow flow{desc.av->local, desc.av->remote, desc.av->udp_source_port, wire::kRoceUdpPort};
-    const std::size_t built = build(desc, flow, 0, arena_);
+    const std::size_t built = build(desc, flow, 0, std::span{arena_}.first(transport::datagram_bytes(desc)));
     if (built == 0) continue;
     faults_->outgoing({.bytes = std::span{arena_}.first(built),
                        .source = flow.source,

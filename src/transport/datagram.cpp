@@ -7,30 +7,22 @@
 
 namespace tensorwire::transport {
 
-bool serialise(const TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id, std::vector<std::byte>& datagram) {
-  const std::size_t header_bytes = wire::header_bytes(desc.headers.opcode);
-  const std::size_t pad = desc.headers.pad;
-  datagram.resize(header_bytes + desc.payload_bytes + pad + wire::kIcrcBytes);
-  const std::span<std::byte> all(datagram);
-  wire::encode(desc.headers, all);
+std::size_t datagram_bytes(const TxDesc& desc) noexcept {
+  return wire::header_bytes(desc.headers.opcode) + desc.payload_bytes + desc.headers.pad + wire::kIcrcBytes;
+}
 
-  std::uint32_t crc = wire::icrc_begin(flow, all.size(), ip_id);
-  crc = wire::icrc_headers(crc, all.first(header_bytes));
-  std::span<std::byte> rest = all.subspan(header_bytes);
-  for (std::size_t i = 0; i < desc.piece_count; ++i) {
-    const Piece& piece = desc.pieces[i];
-    const std::span<std::byte> to = rest.first(piece.length);
-    if (piece.mr != nullptr) {
-      if (!piece.mr->ops->load(piece.address, to, &crc)) return false;
-    } else {
-      const auto* from = reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(piece.address));
-      crc = wire::crc_copy(crc, to.data(), {from, piece.length});
-    }
-    rest = rest.subspan(piece.length);
+bool serialise(const TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id, std::span<std::byte> out) noexcept {
+  const std::size_t header_bytes = wire::encode(desc.headers, out);
+  std::uint32_t crc = wire::icrc_begin(flow, out.size(), ip_id);
+  crc = wire::icrc_headers(crc, out.first(header_bytes));
+  const std::span<std::byte> payload = out.subspan(header_bytes);
+  if (!gather(desc, payload, &crc)) return false;
+  const std::span<std::byte> pad = payload.subspan(desc.payload_bytes, desc.headers.pad);
+  if (!pad.empty()) {
+    std::ranges::fill(pad, std::byte{0});
+    crc = wire::crc_update(crc, pad);
   }
-  std::fill_n(rest.begin(), pad, std::byte{0});
-  crc = wire::crc_update(crc, rest.first(pad));
-  store_le32(rest.data() + pad, wire::icrc_finish(crc));
+  store_le32(out.last(wire::kIcrcBytes).data(), wire::icrc_finish(crc));
   return true;
 }
 

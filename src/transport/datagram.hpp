@@ -1,11 +1,11 @@
-// A packet of a virtual wire as the bytes that a socket would carry: headers, payload, pad and ICRC, made from the
-// engine's description and judged on arrival. What VirtualLoop and the fault simulator of the tests share. No state.
+// A packet as the bytes that a socket carries: headers, payload, pad and ICRC, made from the engine's description (by
+// every link of packets), and judged on arrival (by the virtual wires: VirtualLoop and the fault simulator of the
+// tests). No state.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "transport/engine.hpp"
 #include "wire/headers.hpp"
@@ -13,9 +13,12 @@
 
 namespace tensorwire::transport {
 
-/// Fills `datagram` with the UDP payload of `desc`. False when the memory of a piece is gone.
+/// Of the UDP payload of `desc`.
+[[nodiscard]] std::size_t datagram_bytes(const TxDesc& desc) noexcept;
+
+/// Fills `out`, which has datagram_bytes(), with the UDP payload of `desc`. False when the memory of a piece is gone.
 [[nodiscard]] bool serialise(const TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id,
-                             std::vector<std::byte>& datagram);
+                             std::span<std::byte> out) noexcept;
 
 /// The ICRC of a UDP payload whose header stack is `header_bytes` long; its last four bytes are not read.
 [[nodiscard]] std::uint32_t icrc_of(std::span<const std::byte> datagram, std::size_t header_bytes,

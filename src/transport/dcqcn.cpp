@@ -1,6 +1,7 @@
 #include "transport/dcqcn.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace tensorwire::transport {
 
@@ -46,8 +47,8 @@ DcqcnConfig dcqcn_nic(std::uint64_t line_rate) noexcept {
 }
 
 bool CnpPacer::on_marked(Ps now, Ps interval) noexcept {
-  if (last_ != -kNever && now - last_ < interval) return false;
-  last_ = now;
+  if (now < next_) return false;
+  next_ = now + interval;
   return true;
 }
 
@@ -71,7 +72,7 @@ void RateLimiter::on_cnp(const DcqcnConfig& config, Ps now) noexcept {
     cnp_since_decrease_ = true;
     return;
   }
-  cut(config);
+  cut(config, clock_);
   raise_alpha(config);
   bytes_ = 0;
   byte_steps_ = 0;
@@ -119,25 +120,23 @@ void RateLimiter::fire(const DcqcnConfig& config) noexcept {
 }
 
 void RateLimiter::on_alpha_timer(const DcqcnConfig& config) noexcept {
-  decay_alpha(config);
-  if (cnp_since_alpha_) alpha_ += kAlphaOne * config.gain / kGainUnit;
-  cnp_since_alpha_ = false;
+  if (std::exchange(cnp_since_alpha_, false)) {
+    raise_alpha(config);
+  } else {
+    decay_alpha(config);
+  }
 }
 
 void RateLimiter::on_decrease_timer(const DcqcnConfig& config) noexcept {
-  if (!cnp_since_decrease_) return;
-  cnp_since_decrease_ = false;
-  const Ps at = next_decrease_ - config.decrease_period;
-  cut(config);
-  next_increase_ = at + config.increase_period;
+  if (std::exchange(cnp_since_decrease_, false)) cut(config, next_decrease_ - config.decrease_period);
 }
 
-void RateLimiter::cut(const DcqcnConfig& config) noexcept {
+void RateLimiter::cut(const DcqcnConfig& config, Ps at) noexcept {
   target_ = rate_;
   rate_ -= rate_ / 2 * alpha_ / kAlphaOne;
   rate_ = std::max(rate_, std::min(config.min_rate, config.line_rate));
   timer_steps_ = 0;
-  next_increase_ = clock_ + config.increase_period;
+  next_increase_ = at + config.increase_period;
 }
 
 void RateLimiter::raise_alpha(const DcqcnConfig& config) noexcept {

@@ -48,7 +48,7 @@ class CnpPacer {
   [[nodiscard]] bool on_marked(Ps now, Ps interval) noexcept;
 
  private:
-  Ps last_ = -kNever;
+  Ps next_ = -kNever;  ///< none before
 };
 
 /// Reaction point. Inactive (no state, no cost) until the first CNP and again once it is back at line rate. Timers are
@@ -74,7 +74,7 @@ class RateLimiter {
   void fire(const DcqcnConfig& config) noexcept;
   void on_alpha_timer(const DcqcnConfig& config) noexcept;
   void on_decrease_timer(const DcqcnConfig& config) noexcept;
-  void cut(const DcqcnConfig& config) noexcept;
+  void cut(const DcqcnConfig& config, Ps at) noexcept;
   void increase(const DcqcnConfig& config) noexcept;
   void raise_target(const DcqcnConfig& config) noexcept;
   void raise_alpha(const DcqcnConfig& config) noexcept;

@@ -3,13 +3,13 @@
 #include <array>
 #include <cstring>
 
+#include "transport/placement.hpp"
 #include "transport/qp.hpp"
 #include "transport/requester.hpp"
 
 namespace tensorwire::transport {
 
 using wire::Opcode;
-using wire::Position;
 
 // ---- egress
 
@@ -103,8 +103,8 @@ RxPlan Requester::judge_response(const wire::Headers& headers, std::uint32_t byt
   if (traits.atomic_ack_eth) return bytes == 0 ? RxPlan::kResponse : RxPlan::kResponseBad;
 
   const auto packet = static_cast<std::uint32_t>(wire::psn_diff(headers.psn, wqe.first_psn));
-  const bool begins = traits.position == Position::kFirst || traits.position == Position::kOnly;
-  const bool ends = traits.position == Position::kLast || traits.position == Position::kOnly;
+  const bool begins = traits.begins();
+  const bool ends = traits.ends();
   const bool must_begin = packet % wqe.request_packets == 0;
   const bool must_end = packet + 1 == request_end(wqe, packet);
   if (ends != must_end || (must_begin && !begins) || bytes != payload_of(wqe, packet)) return RxPlan::kResponseBad;
@@ -149,12 +149,7 @@ bool Requester::store_original(std::uint64_t original) noexcept {
   if (!core_.memory.find_pieces(qp_.send_queue().sges(first_fetch()), qp_.init().pd, 0, kAtomicBytes, kAccessLocalWrite,
                                 pieces, count))
     return false;
-  std::span<const std::byte> rest(bytes);
-  for (const Piece& piece : std::span(pieces).first(count)) {
-    if (!piece.mr->ops->store(piece.address, rest.first(piece.length), nullptr)) return false;
-    rest = rest.subspan(piece.length);
-  }
-  return true;
+  return scatter(std::span(pieces).first(count), bytes, nullptr);
 }
 
 }  // namespace tensorwire::transport

@@ -71,8 +71,7 @@ bool Requester::window_fits(std::uint64_t charge) const noexcept {
 }
 
 std::uint32_t Requester::packets_of(const SendWqe& wqe) const noexcept {
-  const std::uint32_t mtu = mtu_of(wqe);
-  return wqe.length <= mtu ? 1 : (wqe.length + mtu - 1) / mtu;
+  return packets_of_message(wqe.length, mtu_of(wqe));
 }
 
 std::uint32_t Requester::payload_of(const SendWqe& wqe, std::uint32_t packet) const noexcept {

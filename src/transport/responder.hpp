@@ -94,8 +94,6 @@ class Responder {
   void owe_ack() noexcept;
 
   void address_to_peer(TxDesc& out) const noexcept;
-  /// Packets of a READ response.
-  [[nodiscard]] std::uint32_t response_packets(std::uint32_t length) const noexcept;
   [[nodiscard]] std::uint64_t position_of(std::uint32_t psn) const noexcept;
   [[nodiscard]] std::uint32_t psn_of(std::uint64_t position) const noexcept;
 

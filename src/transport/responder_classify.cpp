@@ -36,12 +36,12 @@ RxPlan Responder::judge(const wire::Headers& headers, std::uint32_t bytes, std::
   if (!supported || !in_order(traits) || !length_fits(traits.position, bytes, limit)) return RxPlan::kInvalidRequest;
   if (traits.fetch) return bytes != 0 ? RxPlan::kInvalidRequest : judge_fetch(headers);
   // A corrupt First/Only header must not choose an address: only later packets may be copied before their ICRC.
-  verdict.verify_first = traits.position == Position::kFirst || traits.position == Position::kOnly;
+  verdict.verify_first = traits.begins();
   return traits.send ? judge_send(traits, bytes, verdict) : judge_write(traits, headers, bytes, verdict);
 }
 
 bool Responder::in_order(const wire::OpcodeTraits& traits) const noexcept {
-  if (traits.position == Position::kFirst || traits.position == Position::kOnly) return message_ == Message::kNone;
+  if (traits.begins()) return message_ == Message::kNone;
   return message_ == (traits.send ? Message::kSend : Message::kWrite);
 }
 
@@ -59,7 +59,7 @@ bool Responder::length_fits(Position position, std::uint32_t bytes, std::uint32_
 }
 
 RxPlan Responder::judge_send(const wire::OpcodeTraits& traits, std::uint32_t bytes, RxVerdict& verdict) const noexcept {
-  const bool first = traits.position == Position::kFirst || traits.position == Position::kOnly;
+  const bool first = traits.begins();
   if (qp_.receive_queue().empty()) return RxPlan::kNotReady;  // only ever at the first packet
   const std::uint64_t offset = first ? 0 : done_bytes_;
   if (offset + bytes > std::min<std::uint64_t>(qp_.receive_queue().front().length, kMaxMessageBytes))
@@ -78,8 +78,8 @@ RxPlan Responder::scatter(std::uint64_t offset, std::uint32_t bytes, RxVerdict& 
 // bytes are placed, and the bytes of the packets before it stay where they are.
 RxPlan Responder::judge_write(const wire::OpcodeTraits& traits, const wire::Headers& headers, std::uint32_t bytes,
                               RxVerdict& verdict) const noexcept {
-  const bool first = traits.position == Position::kFirst || traits.position == Position::kOnly;
-  const bool last = traits.position == Position::kLast || traits.position == Position::kOnly;
+  const bool first = traits.begins();
+  const bool last = traits.ends();
   const std::uint32_t length = first ? headers.dma_length : write_length_;
   const std::uint32_t remaining = first ? length : length - done_bytes_;
   if (length > kMaxMessageBytes || (last ? bytes != remaining : bytes >= remaining)) return RxPlan::kInvalidRequest;

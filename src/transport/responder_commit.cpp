@@ -6,7 +6,6 @@
 namespace tensorwire::transport {
 
 using wire::NakCode;
-using wire::Position;
 
 namespace {
 
@@ -89,8 +88,8 @@ void Responder::execute(const wire::Headers& headers, std::uint32_t bytes) noexc
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
   if (traits.fetch) return traits.atomic_eth ? execute_atomic(headers) : execute_read(headers);
   pass(1, bytes);
-  const bool first = traits.position == Position::kFirst || traits.position == Position::kOnly;
-  const bool last = traits.position == Position::kLast || traits.position == Position::kOnly;
+  const bool first = traits.begins();
+  const bool last = traits.ends();
   if (first) {
     done_bytes_ = 0;
     write_length_ = headers.dma_length;

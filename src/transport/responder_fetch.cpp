@@ -6,10 +6,6 @@ namespace tensorwire::transport {
 
 using wire::NakCode;
 
-std::uint32_t Responder::response_packets(std::uint32_t length) const noexcept {
-  return length <= mtu_ ? 1 : (length + mtu_ - 1) / mtu_;
-}
-
 RxPlan Responder::judge_fetch(const wire::Headers& headers) const noexcept {
   const bool atomic = wire::traits(headers.opcode).atomic_eth;
   const std::uint32_t length = atomic ? kAtomicBytes : headers.dma_length;
@@ -29,7 +25,7 @@ RxPlan Responder::judge_fetch(const wire::Headers& headers) const noexcept {
 void Responder::execute_read(const wire::Headers& headers) noexcept {
   ++core_.counters.rx_read_requests;
   FetchRecord record;
-  record.psns = response_packets(headers.dma_length);
+  record.psns = packets_of_message(headers.dma_length, mtu_);
   record.length = headers.dma_length;
   record.rkey = headers.rkey;
   record.va = headers.va;

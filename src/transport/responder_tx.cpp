@@ -59,7 +59,7 @@ bool Responder::build_reply(TxDesc& out) noexcept {
   const std::uint32_t psn = psn_of(record.position + packet);
   const std::uint32_t bytes = next_reply_payload();
   const bool first = record.reply_sent == 0;
-  const bool last = record.reply_sent + 1 == response_packets(record.reply_length);
+  const bool last = record.reply_sent + 1 == packets_of_message(record.reply_length, mtu_);
 
   address_to_peer(out);
   if (bytes != 0) {

@@ -147,6 +147,10 @@ inline constexpr std::uint32_t kPrivilegedQkey = 1U << 31;
 
 enum class MtuCode : std::uint8_t { k256 = 1, k512 = 2, k1024 = 3, k2048 = 4, k4096 = 5 };
 [[nodiscard]] constexpr std::uint32_t mtu_bytes(MtuCode code) noexcept { return 128U << static_cast<unsigned>(code); }
+/// A message of nothing is a packet, too.
+[[nodiscard]] constexpr std::uint32_t packets_of_message(std::uint32_t length, std::uint32_t mtu) noexcept {
+  return length <= mtu ? 1 : (length + mtu - 1) / mtu;
+}
 
 struct QpCaps {
   std::uint32_t max_send_wr = 1;

@@ -98,6 +98,7 @@ void VirtualLoop::transmit(Host& host) {
 void VirtualLoop::launch(Host& host, const TxDesc& desc, Ps departure) {
   Packet packet;
   packet.datagram = take_buffer();
+  packet.datagram.resize(datagram_bytes(desc));
   if (!serialise(desc, flow(host.address, desc.av->remote, desc.av->udp_source_port), 0, packet.datagram)) {
     spare_buffers_.push_back(std::move(packet.datagram));
     return host.engine->tx_failed(desc, now_);

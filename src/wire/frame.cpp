@@ -25,12 +25,6 @@ void store_mac(std::byte* p, const Gid& gid) noexcept {
   std::memcpy(p + 2, gid.bytes.data() + 12, 4);
 }
 
-Gid load_ipv6(const std::byte* p) noexcept {
-  Gid gid;
-  std::memcpy(gid.bytes.data(), p, gid.bytes.size());
-  return gid;
-}
-
 /// What the 16-bit words add up to, carries not yet folded in.
 std::uint64_t sum_of_words(std::span<const std::byte> bytes) noexcept {
   std::uint64_t sum = 0;
@@ -71,8 +65,8 @@ std::optional<std::span<const std::byte>> parse_ipv6(std::span<const std::byte> 
   }
   const std::size_t payload_bytes = load_be16(&ip[4]);
   if (payload_bytes < kUdpBytes || payload_bytes > ip.size() - kIpv6Bytes) return std::nullopt;
-  info.flow.source = load_ipv6(&ip[8]);
-  info.flow.destination = load_ipv6(&ip[24]);
+  info.flow.source = load_gid(&ip[8]);
+  info.flow.destination = load_gid(&ip[24]);
   info.tos = static_cast<std::uint8_t>(load_be32(&ip[0]) >> 20);
   info.ttl = std::to_integer<std::uint8_t>(ip[7]);
   return ip.subspan(kIpv6Bytes, payload_bytes);
@@ -109,8 +103,8 @@ void encode_ipv6_header(const FrameInfo& info, std::size_t udp_payload_bytes,
   store_be16(ip + 4, static_cast<std::uint16_t>(kUdpBytes + udp_payload_bytes));
   ip[6] = kProtocolUdp;
   ip[7] = static_cast<std::byte>(info.ttl);
-  std::memcpy(ip + 8, info.flow.source.bytes.data(), 16);
-  std::memcpy(ip + 24, info.flow.destination.bytes.data(), 16);
+  store_gid(ip + 8, info.flow.source);
+  store_gid(ip + 24, info.flow.destination);
 }
 
 std::size_t encode_frame_headers(const FrameInfo& info, std::span<const std::byte> udp_payload,

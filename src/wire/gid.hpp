@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,6 +39,14 @@ struct Gid {
     return gid;
   }
 };
+
+// In network order, as IPv6 headers and messages carry it.
+inline void store_gid(std::byte* p, const Gid& gid) noexcept { std::memcpy(p, gid.bytes.data(), gid.bytes.size()); }
+[[nodiscard]] inline Gid load_gid(const std::byte* p) noexcept {
+  Gid gid;
+  std::memcpy(gid.bytes.data(), p, gid.bytes.size());
+  return gid;
+}
 
 /// "::ffff:127.0.0.1", "fe80::1": RFC 5952 text.
 [[nodiscard]] std::string to_string(const Gid& gid);

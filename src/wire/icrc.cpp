@@ -38,8 +38,8 @@ void store_masked_ipv6(const Flow& flow, std::size_t payload_bytes, std::byte* p
   store_be16(p + 4, static_cast<std::uint16_t>(payload_bytes));
   p[6] = std::byte{17};    // UDP
   p[7] = std::byte{0xff};  // hop limit
-  std::memcpy(p + 8, flow.source.bytes.data(), 16);
-  std::memcpy(p + 24, flow.destination.bytes.data(), 16);
+  store_gid(p + 8, flow.source);
+  store_gid(p + 24, flow.destination);
 }
 
 void store_masked_udp(const Flow& flow, std::size_t udp_bytes, std::byte* p) noexcept {

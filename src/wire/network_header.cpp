@@ -1,7 +1,6 @@
 #include "wire/network_header.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/bytes.hpp"
 #include "wire/frame.hpp"
@@ -41,8 +40,8 @@ std::optional<NetworkHeader> parse_network_header(std::span<const std::byte, kNe
   NetworkHeader header;
   header.traffic_class = static_cast<std::uint8_t>(first >> 20);
   header.hop_limit = std::to_integer<std::uint8_t>(bytes[7]);
-  std::memcpy(header.source.bytes.data(), bytes.data() + 8, header.source.bytes.size());
-  std::memcpy(header.destination.bytes.data(), bytes.data() + 24, header.destination.bytes.size());
+  header.source = load_gid(bytes.data() + 8);
+  header.destination = load_gid(bytes.data() + 24);
   return header;
 }
 

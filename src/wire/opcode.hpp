@@ -55,6 +55,15 @@ struct OpcodeTraits {
   bool immediate = false;
   bool invalidate = false;
   bool deth = false;
+
+  /// First or Only: nothing of its message came before.
+  [[nodiscard]] constexpr bool begins() const noexcept {
+    return position == Position::kFirst || position == Position::kOnly;
+  }
+  /// Last or Only.
+  [[nodiscard]] constexpr bool ends() const noexcept {
+    return position == Position::kLast || position == Position::kOnly;
+  }
 };
 
 [[nodiscard]] const OpcodeTraits& traits(Opcode opcode) noexcept;

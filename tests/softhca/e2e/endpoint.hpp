@@ -41,6 +41,15 @@ inline HcaOptions packets_only() {
 inline constexpr std::uint32_t kEveryAccess = transport::kAccessLocalWrite | transport::kAccessRemoteWrite |
                                               transport::kAccessRemoteRead | transport::kAccessRemoteAtomic;
 
+/// By the grammar of TENSORWIRE_FAULTS; each end takes a seed of its own.
+inline HcaOptions faulty(std::string_view faults, std::uint64_t seed) {
+  HcaOptions options = packets_only();
+  FaultConfig config = parse_faults(faults);
+  config.seed = seed;
+  options.faults = std::make_unique<FaultInjector>(config);
+  return options;
+}
+
 /// What one end tells the other, out of band.
 struct Address {
   std::uint32_t ipv4 = 0;

@@ -61,12 +61,13 @@ TEST_P(FetchOver, ReadOfEverySize) {
 }
 
 TEST_P(FetchOver, AtomicsOfTwoSidesMeetInOneWord) {
-  std::ranges::fill(b.memory, std::byte{0});
+  if (kThreadSanitizer) GTEST_SKIP() << "it sees no order through a ring that one process maps at two addresses";
   constexpr std::uint64_t kEach = 2000;
   // The owner of the word counts, too, with an instruction of its own.
+  const std::atomic_ref<std::uint64_t> shared(*reinterpret_cast<std::uint64_t*>(b.memory.data()));
+  shared.store(0);
   std::thread owner([&] {
-    const std::atomic_ref<std::uint64_t> mine(*reinterpret_cast<std::uint64_t*>(b.memory.data()));
-    for (std::uint64_t i = 0; i < kEach; ++i) mine.fetch_add(1);
+    for (std::uint64_t i = 0; i < kEach; ++i) shared.fetch_add(1);
   });
   std::uint64_t posted = 0;
   for (std::uint64_t done = 0; done < kEach; ++done) {
@@ -74,7 +75,7 @@ TEST_P(FetchOver, AtomicsOfTwoSidesMeetInOneWord) {
     ASSERT_NO_FATAL_FAILURE(expect_success(a, WcOpcode::kFetchAdd, done));
   }
   owner.join();
-  EXPECT_EQ(word(b, 0), 2 * kEach);
+  EXPECT_EQ(shared.load(), 2 * kEach);
 }
 
 TEST_P(FetchOver, SourceThatWasUnmappedIsARemoteOperationalError) {
@@ -198,17 +199,10 @@ TEST(ReadInto, AStockReceiveBufferLosesNothing) {
 class FetchFaults : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(FetchFaults, EveryByteArrivesAndEveryAtomicHappensOnce) {
-  const auto faulty = [](std::uint64_t seed) {
-    HcaOptions options = packets_only();
-    FaultConfig config = parse_faults(GetParam());
-    config.seed = seed;
-    options.faults = std::make_unique<FaultInjector>(config);
-    return options;
-  };
   Endpoint::Settings settings;
   settings.timeout = 1;  // the floor of 20 ms decides
-  Endpoint a{open_at(loopback_device(), test_address(0), faulty(1)), settings};
-  Endpoint b{open_at(loopback_device(), test_address(1), faulty(2)), settings};
+  Endpoint a{open_at(loopback_device(), test_address(0), faulty(GetParam(), 1)), settings};
+  Endpoint b{open_at(loopback_device(), test_address(1), faulty(GetParam(), 2)), settings};
   ASSERT_EQ(a.connect(b.address()), 0);
   ASSERT_EQ(b.connect(a.address()), 0);
   randomize(b.memory, 5);

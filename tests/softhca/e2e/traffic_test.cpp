@@ -69,16 +69,9 @@ TEST(SmallBuffer, ThreeSendersIntoAStockBufferLoseNothing) {
 class Faults : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Faults, EveryByteStillArrives) {
-  const auto faulty = [](std::uint64_t seed) {
-    HcaOptions options = packets_only();
-    FaultConfig config = parse_faults(GetParam());
-    config.seed = seed;
-    options.faults = std::make_unique<FaultInjector>(config);
-    return options;
-  };
   Endpoint::Settings settings;
   settings.timeout = 1;  // the floor of 20 ms decides
-  Pair pair{settings, faulty(1), faulty(2)};
+  Pair pair{settings, faulty(GetParam(), 1), faulty(GetParam(), 2)};
   randomize(pair.a.memory, 5);
   constexpr std::uint32_t kMessages = 20, kBytes = 40'000;
   ASSERT_EQ(pair.b.post_receives(kMessages), 0);

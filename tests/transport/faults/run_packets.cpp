@@ -84,6 +84,7 @@ void Run::transmit(std::size_t number) {
     packet.flow.source_port = desc.av->udp_source_port;
     packet.ip_id = host.ip_id++;
     packet.bytes = adversary_.take_buffer();
+    packet.bytes.resize(datagram_bytes(desc));
     if (!serialise(desc, packet.flow, packet.ip_id, packet.bytes)) {
       trace_.note(now_, number, "source memory gone");
       adversary_.give_buffer(std::move(packet.bytes));
