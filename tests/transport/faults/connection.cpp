@@ -131,7 +131,7 @@ void Connection::make_agreement(std::size_t side) {
   c.access = test::kEveryAccess;
   if (scenario_.has(Fault::kDefect) && random_.below(8) == 0) c.access &= ~(kAccessRemoteWrite << random_.below(3));
   c.mtu = mtu_bytes(mtu_);
-  c.whole = scenario_.whole;
+  c.whole = end.whole;
   c.sq_psn = psn_[side];
   c.rq_psn = psn_[1 - side];
   end.timeout_code = static_cast<std::uint8_t>(5 + random_.below(3));

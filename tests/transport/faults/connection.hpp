@@ -26,6 +26,7 @@ struct End {
   QpCaps caps;
   std::uint32_t qpn = 0;
   PathId path = kDefaultPath;
+  bool whole = false;  ///< what it sends is not cut
   ReferenceQp ref;
   ReferenceConfig wanted;  ///< for the bring-up under way
   std::uint8_t timeout_code = 0;

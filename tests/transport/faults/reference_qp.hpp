@@ -54,7 +54,7 @@ struct ReferenceConfig {
   PdId pd = 0;
   std::uint32_t access = 0;
   std::uint32_t mtu = 0;  ///< of the path; what a message is cut into
-  bool whole = false;     ///< messages are not cut
+  bool whole = false;     ///< messages are not cut (READ responses are)
   std::uint32_t sq_psn = 0;
   std::uint32_t rq_psn = 0;
   Ps timeout = kNever;

@@ -16,17 +16,29 @@ constexpr std::uint32_t kForgeries = 15'000;  // per million events
 
 }  // namespace
 
+std::vector<Tally> Workspace::tally() const {
+  std::vector<Tally> all;
+  for (std::size_t i = 0; i < kPointNames.size(); ++i) all.push_back({kPointNames[i], hits.counts[i]});
+  return all;
+}
+
 Run::Run(std::uint64_t seed, Workspace& workspace)
+    : Run(seed, workspace, [](Random& random) { return Scenario(random); }) {}
+
+Run::Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&))
     : workspace_(workspace),
       hits_(workspace.hits),
       random_(mix64(seed)),
-      scenario_(random_),
+      scenario_(choose(random_)),
       adversary_(scenario_, random_, hits_) {
   for (std::size_t i = 0; i < scenario_.hosts; ++i) {
     scenario_.engine.seed = mix64(scenario_.engine.seed);
     hosts_.emplace_back(i, scenario_.engine, workspace.arenas[i]);
     paths_[i] = hosts_[i].engine.create_path({scenario_.path_window, scenario_.whole});
   }
+}
+
+void Run::set_up() {
   const std::uint32_t share = kRequestsPerSeed / (2 * scenario_.connections) + 1;
   for (std::uint32_t i = 0; i < scenario_.connections; ++i) {
     const std::size_t a = random_.below(scenario_.hosts);
@@ -34,7 +46,11 @@ Run::Run(std::uint64_t seed, Workspace& workspace)
     Connection& connection = connections_.emplace_back(scenario_, random_, hits_, hosts_[a], hosts_[b]);
     connection.ends[0].host_number = a;
     connection.ends[1].host_number = b;
-    connection.create(static_cast<std::uint8_t>(i), paths_[a], paths_[b], share + random_.below(10));
+    const Route there = route(a, b);
+    const Route back = route(b, a);
+    connection.ends[0].whole = there.whole;
+    connection.ends[1].whole = back.whole;
+    connection.create(static_cast<std::uint8_t>(i), there.path, back.path, share + random_.below(10));
     for (std::size_t side = 0; side < 2; ++side) {
       const std::size_t host = connection.ends[side].host_number;
       owners_[host][owner_count_[host]++] = {&connection, side};
@@ -42,6 +58,8 @@ Run::Run(std::uint64_t seed, Workspace& workspace)
     }
   }
 }
+
+Run::Route Run::route(std::size_t from, std::size_t) { return {paths_[from], scenario_.whole}; }
 
 Run::Owner Run::owner(std::size_t host, std::uint32_t qpn) noexcept {
   for (std::size_t i = 0; i < owner_count_[host]; ++i) {
@@ -52,12 +70,12 @@ Run::Owner Run::owner(std::size_t host, std::uint32_t qpn) noexcept {
 }
 
 void Run::go() {
+  set_up();
   for (std::uint64_t events = 0; !finished(); ++events) {
     require(events < kMaxEvents, "every request ends in bounded time");
     if (!calm_) {
       if (events == kFaultyEvents) {
-        calm_ = true;
-        adversary_.calm();
+        calm();
         trace_.note(now_, 0, "the network behaves from now on");
       } else {
         if (random_.chance(scenario_.disturb)) disturb();
@@ -77,11 +95,10 @@ void Run::go() {
 
 // Arrivals before timers: a host drains its socket before it believes in a timeout.
 Run::Next Run::next_event() const noexcept {
-  Next next;
+  Next next = next_arrival();
   const auto consider = [&next](Event event, Ps time, std::size_t index, std::size_t side = 0) {
     if (time < next.time) next = {event, time, index, side};
   };
-  consider(Event::kArrival, adversary_.next_arrival(), 0);
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     const SimHost& host = hosts_[i];
     if (host.engine.has_tx()) consider(Event::kTransmit, std::max({now_, host.egress_free, host.paused_until}), i);
@@ -101,11 +118,23 @@ Run::Next Run::next_event() const noexcept {
   return next;
 }
 
+Run::Next Run::next_arrival() const noexcept {
+  const Ps time = adversary_.next_arrival();
+  return {time == kNever ? Event::kNone : Event::kArrival, time, 0, 0};
+}
+
+void Run::arrive(const Next&) { deliver(adversary_.take()); }
+
+void Run::step(Connection& connection, std::size_t side) {
+  connection.step(side, now_);
+  settle(connection.ends[side].host_number);
+}
+
 void Run::handle(const Next& next) {
   now_ = next.time;
   switch (next.event) {
     case Event::kArrival:
-      return deliver(adversary_.take());
+      return arrive(next);
     case Event::kTransmit:
       return transmit(next.index);
     case Event::kTimer:
@@ -116,8 +145,7 @@ void Run::handle(const Next& next) {
       }
       return settle(next.index);
     case Event::kStep:
-      connections_[next.index].step(next.side, now_);
-      return settle(connections_[next.index].ends[next.side].host_number);
+      return step(connections_[next.index], next.side);
     case Event::kRecover:
       return recover(connections_[next.index]);
     case Event::kUnblock:
@@ -233,14 +261,18 @@ void Run::disturb() {
   }
 }
 
+void Run::calm() {
+  calm_ = true;
+  adversary_.calm();
+}
+
 bool Run::finished() const noexcept {
   return std::all_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.finished(); });
 }
 
 /// Lets the rest happen, then looks at everything once more.
 void Run::end() {
-  calm_ = true;
-  adversary_.calm();
+  calm();
   for (std::uint64_t events = 0;; ++events) {
     require(events < kMaxEvents, "an idle network comes to rest");
     for (Connection& connection : connections_) connection.recover_at = kNever;

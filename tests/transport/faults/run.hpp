@@ -1,12 +1,13 @@
 // One seed: hosts, connections and a hostile network, run event by event in virtual time. After every event each engine
 // is compared with the reference model: states, completions, events, deadline, what it has left to send, and the bytes
-// around every write.
+// around every write. The network carries packets; a run over another kind of wire overrides what is virtual.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,18 @@
 
 namespace tensorwire::transport::faults {
 
+/// How often something happened that a seed may do.
+struct Tally {
+  const char* name;
+  std::uint64_t count;
+};
+
 /// What is reused from seed to seed.
 struct Workspace {
+  virtual ~Workspace() = default;
+  /// Everything that the seeds of a whole run must have done.
+  [[nodiscard]] virtual std::vector<Tally> tally() const;
+
   std::array<Arena, Adversary::kMaxHosts> arenas;
   Hits hits;
   std::uint64_t requests = 0;
@@ -29,13 +40,18 @@ struct Workspace {
 class Run {
  public:
   Run(std::uint64_t seed, Workspace& workspace);
+  virtual ~Run() = default;
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   /// @throws Violation
   void go();
   /// What led to a violation.
   [[nodiscard]] std::string story() const;
 
- private:
+ protected:
+  Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&));
+
   enum class Event : std::uint8_t { kArrival, kTransmit, kTimer, kStep, kRecover, kUnblock, kNone };
   struct Next {
     Event event = Event::kNone;
@@ -43,40 +59,68 @@ class Run {
     std::size_t index = 0;
     std::size_t side = 0;
   };
+  /// How what host `from` sends to host `to` travels.
+  struct Route {
+    PathId path = kDefaultPath;
+    bool whole = false;  ///< messages are not cut
+  };
+  struct Leaving {
+    Packet packet;
+    Ps departure = 0;
+  };
 
   // ---- events (run.cpp)
+  void set_up();
+  virtual Route route(std::size_t from, std::size_t to);
   [[nodiscard]] Next next_event() const noexcept;
+  [[nodiscard]] virtual Next next_arrival() const noexcept;
   void handle(const Next& next);
+  virtual void arrive(const Next& next);
+  /// The next transition of a bring-up.
+  virtual void step(Connection& connection, std::size_t side);
   void recover(Connection& connection);
   bool post();
-  void disturb();
+  virtual void disturb();
+  /// From now on nothing is harmed any more.
+  virtual void calm();
   [[nodiscard]] bool finished() const noexcept;
   void end();
 
   // ---- packets (run_packets.cpp)
   void transmit(std::size_t host);
-  void launch(std::size_t host, const TxDesc& desc, Ps departure);
+  /// Sends what one next_tx() gave; `leaving` has the labels.
+  virtual void launch(std::size_t host, std::span<const TxDesc> descs, std::span<Leaving> leaving);
+  void launch_packet(std::size_t host, const TxDesc& desc, Leaving& leaving);
+  void lose_source(std::size_t host, const TxDesc& desc);
   void label_request(Packet& packet, const TxDesc& desc, Connection& connection, std::size_t side);
   void deliver(Packet packet);
   void deliver_parsed(const Packet& packet, const wire::Parsed& parsed);
   void place_packet(const Packet& packet, const wire::Parsed& parsed, const RxVerdict& verdict,
                     const Judgement& judgement, Connection& connection, std::size_t side);
-  std::uint64_t expect_atomic(const Packet& packet, const wire::Headers& headers, Direction& direction);
+  /// Before and after a commit() of `side`'s engine.
+  ReferenceQp::Memory expect_commit(const Label& label, const wire::Headers& headers, std::uint32_t bytes,
+                                    const Judgement& judgement, Connection& connection, std::size_t side);
+  void committed(const Label& label, const wire::Headers& headers, std::uint32_t bytes, const Judgement& judgement,
+                 const ReferenceQp::Memory& memory, End& end);
+  std::uint64_t expect_atomic(const Label& label, const wire::Headers& headers, Arena& arena, Direction& direction);
   void expect_original(const wire::Headers& headers, Connection& connection, std::size_t side);
   void expect_verdict(const RxVerdict& verdict, const Judgement& judgement) const;
-  [[nodiscard]] bool would_deceive(const Packet& packet, const wire::Headers& headers, const Judgement& judgement,
-                                   const Connection& connection, std::size_t side) const noexcept;
+  [[nodiscard]] static bool would_deceive(const Label& label, const wire::Headers& headers, const Judgement& judgement,
+                                          const Connection& connection, std::size_t side) noexcept;
   /// After every call of a host's engine.
   void settle(std::size_t host);
   static void discover_failure(End& end);
   void settle_end(Connection& connection, std::size_t side);
   void settle_egress(std::size_t host);
+  void settle_path(std::size_t host, PathId path);
+  /// The link lets nothing out on this path.
+  [[nodiscard]] virtual bool blocked(std::size_t host, PathId path) const noexcept;
 
   // ---- forgeries (run_forgeries.cpp)
   void forge();
   void forge_request(Connection& connection, std::size_t side);
   void forge_answer(Connection& connection, std::size_t side);
-  void inject(Packet packet, const wire::Headers& headers, std::uint32_t bytes);
+  virtual void inject(Packet packet, const wire::Headers& headers, std::uint32_t bytes);
 
   struct Owner {
     Connection* connection = nullptr;

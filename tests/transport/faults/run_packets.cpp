@@ -1,6 +1,7 @@
 // A seed's packets: out of an engine, through the adversary, into an engine; and what is checked on the way.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "run.hpp"
 #include "transport/datagram.hpp"
@@ -54,7 +55,7 @@ void Run::transmit(std::size_t number) {
   const std::size_t count = host.engine.next_tx(now_, budget, {batch.data(), room});
   host.egress_free = std::max(host.egress_free, now_);
 
-  std::array<std::pair<Packet, Ps>, batch.size()> leaving;
+  std::array<Leaving, batch.size()> leaving;
   for (std::size_t i = 0; i < count; ++i) {
     const TxDesc& desc = batch[i];
     const auto [connection, side] = owner(number, desc.src_qpn);
@@ -77,38 +78,47 @@ void Run::transmit(std::size_t number) {
     departure = host.egress_free;
   }
   settle(number);
+  workspace_.packets += count;
+  if (count != 0) launch(number, {batch.data(), count}, {leaving.data(), count});
+}
 
-  for (std::size_t i = 0; i < count; ++i) {
-    const TxDesc& desc = batch[i];
-    auto& [packet, departure] = leaving[i];
-    packet.flow.source_port = desc.av->udp_source_port;
-    packet.ip_id = host.ip_id++;
-    packet.bytes = adversary_.take_buffer();
-    packet.bytes.resize(datagram_bytes(desc));
-    if (!serialise(desc, packet.flow, packet.ip_id, packet.bytes)) {
-      trace_.note(now_, number, "source memory gone");
-      adversary_.give_buffer(std::move(packet.bytes));
-      host.engine.tx_failed(desc, now_);
-      const auto [connection, side] = owner(number, desc.src_qpn);
-      ReferenceQp& ref = connection->ends[side].ref;
-      if (is_response(desc.headers)) {
-        ref.on_reply_lost(desc.headers.psn);
-      } else {
-        ref.on_source_lost(desc.headers.psn);
-      }
-      settle(number);
-      continue;
-    }
-    if (packet.label.request && desc.payload_bytes != 0) {
-      const Direction& direction = connections_[packet.label.connection].directions[packet.label.side];
-      const Operation& op = direction.operations.all[packet.label.operation];
-      const std::byte* truth = host.arena.at(direction.source.address + op.source) + packet.label.offset;
-      const std::byte* payload = packet.bytes.data() + wire::header_bytes(desc.headers.opcode);
-      require(std::memcmp(payload, truth, desc.payload_bytes) == 0, "a packet carries the bytes of its request");
-    }
-    ++workspace_.packets;
-    adversary_.send(number, std::move(packet), departure);
+void Run::launch(std::size_t host, std::span<const TxDesc> descs, std::span<Leaving> leaving) {
+  for (std::size_t i = 0; i < descs.size(); ++i) launch_packet(host, descs[i], leaving[i]);
+}
+
+void Run::launch_packet(std::size_t number, const TxDesc& desc, Leaving& leaving) {
+  SimHost& host = hosts_[number];
+  Packet& packet = leaving.packet;
+  packet.flow.source_port = desc.av->udp_source_port;
+  packet.ip_id = host.ip_id++;
+  packet.bytes = adversary_.take_buffer();
+  packet.bytes.resize(datagram_bytes(desc));
+  if (!serialise(desc, packet.flow, packet.ip_id, packet.bytes)) {
+    adversary_.give_buffer(std::move(packet.bytes));
+    host.engine.tx_failed(desc, now_);
+    return lose_source(number, desc);
   }
+  if (packet.label.request && desc.payload_bytes != 0) {
+    const Direction& direction = connections_[packet.label.connection].directions[packet.label.side];
+    const Operation& op = direction.operations.all[packet.label.operation];
+    const std::byte* truth = host.arena.at(direction.source.address + op.source) + packet.label.offset;
+    const std::byte* payload = packet.bytes.data() + wire::header_bytes(desc.headers.opcode);
+    require(std::memcmp(payload, truth, desc.payload_bytes) == 0, "a packet carries the bytes of its request");
+  }
+  adversary_.send(number, std::move(packet), leaving.departure);
+}
+
+/// After tx_failed().
+void Run::lose_source(std::size_t number, const TxDesc& desc) {
+  trace_.note(now_, number, "source memory gone");
+  const auto [connection, side] = owner(number, desc.src_qpn);
+  ReferenceQp& ref = connection->ends[side].ref;
+  if (is_response(desc.headers)) {
+    ref.on_reply_lost(desc.headers.psn);
+  } else {
+    ref.on_source_lost(desc.headers.psn);
+  }
+  settle(number);
 }
 
 void Run::label_request(Packet& packet, const TxDesc& desc, Connection& connection, std::size_t side) {
@@ -144,7 +154,7 @@ void Run::deliver_parsed(const Packet& packet, const wire::Parsed& parsed) {
   judgement.drop = DropReason::kUnknownQp;
   if (connection != nullptr) {
     judgement = connection->ends[side].ref.judge(headers, bytes, source);
-    if (would_deceive(packet, headers, judgement, *connection, side)) return;
+    if (would_deceive(packet.label, headers, judgement, *connection, side)) return;
   }
   trace_.arrived(now_, packet.to, headers, bytes, judgement, packet.label.truth);
 
@@ -155,9 +165,9 @@ void Run::deliver_parsed(const Packet& packet, const wire::Parsed& parsed) {
 }
 
 /// Somebody who knows every number can act for the peer; that is not what forgeries are to show.
-bool Run::would_deceive(const Packet& packet, const wire::Headers& headers, const Judgement& judgement,
-                        const Connection& connection, std::size_t side) const noexcept {
-  if (packet.label.truth != Truth::kForged) return false;
+bool Run::would_deceive(const Label& label, const wire::Headers& headers, const Judgement& judgement,
+                        const Connection& connection, std::size_t side) noexcept {
+  if (label.truth != Truth::kForged) return false;
   if (judgement.plan == RxPlan::kExecute || judgement.plan == RxPlan::kResponse) return true;
   if (!is_answer(judgement.plan)) return false;
   const ReferenceQp& ref = connection.ends[side].ref;
@@ -213,36 +223,47 @@ void Run::place_packet(const Packet& packet, const wire::Parsed& parsed, const R
       break;
   }
   require(!corrupt, "a corrupt packet is found by its ICRC");
+  const ReferenceQp::Memory memory = expect_commit(packet.label, headers, bytes, judgement, connection, side);
+  host.engine.commit(verdict, headers, bytes, now_);
+  committed(packet.label, headers, bytes, judgement, memory, end);
+}
+
+ReferenceQp::Memory Run::expect_commit(const Label& label, const wire::Headers& headers, std::uint32_t bytes,
+                                       const Judgement& judgement, Connection& connection, std::size_t side) {
+  const End& end = connection.ends[side];
+  Direction& direction = connection.directions[1 - side];
   if (judgement.plan == RxPlan::kExecute) {
-    require(packet.label.life == end.life && packet.label.number == end.ref.executed, "requests are executed in order");
+    require(label.life == end.life && label.number == end.ref.executed, "requests are executed in order");
     if (bytes != 0) {
-      const Direction& direction = connection.directions[1 - side];
-      const Operation& op = direction.operations.all[packet.label.operation];
-      require(judgement.address == direction.target.address + op.target + packet.label.offset,
+      const Operation& op = direction.operations.all[label.operation];
+      require(judgement.address == direction.target.address + op.target + label.offset,
               "bytes go to their place in the message");
     }
   }
-  ReferenceQp::Memory memory{.gone = host.memory.failing_stores != 0};
+  ReferenceQp::Memory memory{.gone = end.host->memory.failing_stores != 0};
   if (wire::traits(headers.opcode).atomic_eth && judgement.plan == RxPlan::kExecute && !memory.gone)
-    memory.original = expect_atomic(packet, headers, connection.directions[1 - side]);
+    memory.original = expect_atomic(label, headers, end.host->arena, direction);
   if (headers.opcode == wire::Opcode::kRcAtomicAck && judgement.plan == RxPlan::kResponse && !memory.gone)
     expect_original(headers, connection, side);
-  host.engine.commit(verdict, headers, bytes, now_);
+  return memory;
+}
+
+void Run::committed(const Label& label, const wire::Headers& headers, std::uint32_t bytes, const Judgement& judgement,
+                    const ReferenceQp::Memory& memory, End& end) {
   end.ref.commit(judgement, headers, bytes, now_, memory);
-  if (wire::traits(headers.opcode).atomic_eth && packet.label.truth == Truth::kGenuine)
-    require(!host.arena.holds(headers.va, kAtomicBytes) || host.arena.intact(headers.va, kAtomicBytes),
+  if (wire::traits(headers.opcode).atomic_eth && label.truth == Truth::kGenuine)
+    require(!end.host->arena.holds(headers.va, kAtomicBytes) || end.host->arena.intact(headers.va, kAtomicBytes),
             "an atomic is executed once");
-  settle(packet.to);
+  settle(end.host_number);
 }
 
 /// What an atomic does to the memory that the model has; returns what it finds.
-std::uint64_t Run::expect_atomic(const Packet& packet, const wire::Headers& headers, Direction& direction) {
-  Arena& arena = hosts_[packet.to].arena;
+std::uint64_t Run::expect_atomic(const Label& label, const wire::Headers& headers, Arena& arena, Direction& direction) {
   const std::uint64_t original = arena.expected_word(headers.va);
   std::uint64_t now = original + headers.swap_add;
   if (headers.opcode == wire::Opcode::kRcCompareSwap) now = original == headers.compare ? headers.swap_add : original;
   arena.expect(headers.va, std::as_bytes(std::span(&now, 1)));
-  direction.originals[packet.label.operation] = original;
+  direction.originals[label.operation] = original;
   return original;
 }
 
@@ -332,22 +353,39 @@ void Run::settle_egress(std::size_t number) {
   const SimHost& host = hosts_[number];
   require(host.events.all.empty(), "no asynchronous event without a cause");
   Ps deadline = kNever;
+  for (std::size_t i = 0; i < owner_count_[number]; ++i)
+    deadline = std::min(deadline, owners_[number][i].connection->ends[owners_[number][i].side].ref.deadline);
+  require(host.engine.next_deadline() == deadline, "the timer fires when the rules say");
+  if (host.engine.has_tx()) return;
+  std::optional<PathId> settled;
+  for (std::size_t i = 0; i < owner_count_[number]; ++i) {
+    const PathId path = owners_[number][i].connection->ends[owners_[number][i].side].path;
+    if (path != settled && !blocked(number, path)) settle_path(number, path);
+    settled = path;
+  }
+}
+
+bool Run::blocked(std::size_t host, PathId) const noexcept { return blocked_until_[host] != 0; }
+
+/// The engine has nothing to send on a path that is not blocked.
+void Run::settle_path(std::size_t number, PathId path) {
   std::uint64_t in_flight = 0;
   std::uint64_t largest = 0;
-  for (std::size_t i = 0; i < owner_count_[number]; ++i) {
-    const ReferenceQp& ref = owners_[number][i].connection->ends[owners_[number][i].side].ref;
-    deadline = std::min(deadline, ref.deadline);
+  const auto each = [&](auto&& look) {
+    for (std::size_t i = 0; i < owner_count_[number]; ++i) {
+      const End& end = owners_[number][i].connection->ends[owners_[number][i].side];
+      if (end.path == path) look(end.ref);
+    }
+  };
+  each([&](const ReferenceQp& ref) {
     in_flight += ref.in_flight;
     largest = std::max<std::uint64_t>(largest, ref.largest_charge());
-  }
-  require(host.engine.next_deadline() == deadline, "the timer fires when the rules say");
-  if (host.engine.has_tx() || blocked_until_[number] != 0) return;
+  });
   const bool path_open = in_flight == 0 || in_flight + largest <= scenario_.path_window;
-  for (std::size_t i = 0; i < owner_count_[number]; ++i) {
-    const ReferenceQp& ref = owners_[number][i].connection->ends[owners_[number][i].side].ref;
+  each([&](const ReferenceQp& ref) {
     require(ref.owed == ReferenceQp::Owed::kNothing && !ref.replies_pending(), "what is owed to the peer can leave");
     require(!path_open || !ref.ready(), "what may be sent can leave");
-  }
+  });
 }
 
 }  // namespace tensorwire::transport::faults
