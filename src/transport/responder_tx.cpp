@@ -103,12 +103,13 @@ void Responder::source_lost(std::uint32_t psn) noexcept {
 
 /// The NAK stands in the place of the response that cannot be made; nothing after it is answered.
 void Responder::fail_reply(NakCode code, std::uint32_t psn) noexcept {
+  const bool failed_before = qp_.state() == QpState::kErr;  // by a request after it; its event was raised then
   resources_.drop_replies();
   core_.scheduler.replies_done(qp_);
   refuse(static_cast<std::uint8_t>(wire::kSyndromeNak | static_cast<std::uint8_t>(code)));
   owed_psn_ = psn;
   qp_.enter_error();
-  qp_.raise(AsyncEvent::kQpAccessError);
+  if (!failed_before) qp_.raise(AsyncEvent::kQpAccessError);
 }
 
 }  // namespace tensorwire::transport

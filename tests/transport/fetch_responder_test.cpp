@@ -253,6 +253,19 @@ TEST_F(FetchResponder, ARegionThatGoesAwayWhileTheAnswerLeaves) {
   EXPECT_TRUE(lab.host.events.has(AsyncEvent::kQpAccessError));
 }
 
+// The response was owed when a later request failed the queue pair: its NAK goes out in the place of the response, and
+// the failure is told once.
+TEST_F(FetchResponder, ARegionThatGoesAwayBeforeTheRequestThatFails) {
+  lab.receive(lab.read(0, source, 8));
+  ASSERT_TRUE(lab.host.engine.memory().remove(source.key));
+  lab.receive(lab.write(Opcode::kRcWriteOnly, 1, source, 8), 8);
+  EXPECT_EQ(lab.end.qp->state(), QpState::kErr);
+  lab.expect_nak(NakCode::kRemoteAccess, 0);
+  EXPECT_TRUE(lab.host.events.has(AsyncEvent::kQpAccessError));
+  EXPECT_EQ(lab.host.events.all.size(), 1U);
+  EXPECT_FALSE(lab.host.engine.has_tx());
+}
+
 TEST_F(FetchResponder, ASourceThatTheLinkCannotReadIsARemoteOperationalError) {
   lab.receive(lab.read(0, source, 3000));
   lab.receive(lab.write(Opcode::kRcWriteOnly, 3, source, 8), 8);

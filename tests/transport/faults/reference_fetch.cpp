@@ -279,10 +279,11 @@ void ReferenceQp::on_reply_lost(std::uint32_t lost_psn) {
 /// The NAK takes the place of the response.
 void ReferenceQp::fail_reply(wire::NakCode code, std::uint32_t at_psn) {
   hits_(code == wire::NakCode::kRemoteAccess ? Point::kReplyBroken : Point::kReplyGone);
-  hits_(Point::kAccessError);
   for (Fetched& fetched : fetched_) fetched.pending = false;
   refuse(static_cast<std::uint8_t>(0x60 + static_cast<unsigned>(code)));
   owed_psn_ = at_psn;
+  if (state == QpState::kErr) return;  // its event was raised then
+  hits_(Point::kAccessError);
   enter_error();
   events.push_back(AsyncEvent::kQpAccessError);
 }

@@ -297,6 +297,8 @@ void ReferenceQp::owe_ack() {
 void ReferenceQp::on_answer_sent(const TxDesc& desc) {
   const wire::Headers& h = desc.headers;
   require(owed != Owed::kNothing, "an answer is owed to the peer, once");
+  // Of a queue pair that failed before, nothing but this NAK tells that a response found its memory gone.
+  if (state == QpState::kErr && reply_broken()) fail_reply(wire::NakCode::kRemoteAccess, reply_psn());
   require(!replies_pending(), "no ACK or NAK overtakes an answer with data");
   require(state != QpState::kReset && state != QpState::kInit, "only a queue pair that can receive answers");
   const std::uint64_t expected = config.rq_psn + executed;
