@@ -24,6 +24,9 @@ Context::Context(Device& opened, std::shared_ptr<softhca::Hca> running)
   context.ops.post_send = ibverbs::post_send;
   context.ops.post_recv = ibverbs::post_recv;
   context.ops.post_srq_recv = ibverbs::post_srq_recv;
+  context.ops.alloc_mw = ibverbs::alloc_mw;
+  context.ops.bind_mw = ibverbs::bind_mw;
+  context.ops.dealloc_mw = ibverbs::dealloc_mw;
   verbs_context::query_port = ibverbs::query_port;
   verbs_context::query_device_ex = ibverbs::query_device_ex;
   verbs_context::create_cq_ex = ibverbs::create_cq_ex;
@@ -45,6 +48,10 @@ Context::~Context() {
     cq->engine.reset();
     leave_channel(*cq);
     delete cq;
+  }
+  for (Mw* mw : mws) {
+    hca->deallocate_window(mw->rkey);
+    delete mw;
   }
   for (Mr* mr : mrs) {
     hca->deregister_memory(mr->lkey);

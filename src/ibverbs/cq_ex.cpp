@@ -1,6 +1,4 @@
 // The extended way of reading completions: start_poll, next_poll, read_*(), end_poll.
-#include <endian.h>
-
 #include "ibverbs/objects.hpp"
 #include "ibverbs/operations.hpp"
 #include "ibverbs/translate.hpp"
@@ -36,7 +34,7 @@ void end_poll(ibv_cq_ex* cq) noexcept {
 ibv_wc_opcode read_opcode(ibv_cq_ex* cq) noexcept { return static_cast<ibv_wc_opcode>(of(cq).current.opcode); }
 std::uint32_t read_vendor_err(ibv_cq_ex* cq) noexcept { return of(cq).current.vendor_error; }
 std::uint32_t read_byte_len(ibv_cq_ex* cq) noexcept { return of(cq).current.byte_len; }
-__be32 read_imm_data(ibv_cq_ex* cq) noexcept { return htobe32(of(cq).current.immediate); }
+__be32 read_imm_data(ibv_cq_ex* cq) noexcept { return immediate_or_key(of(cq).current); }
 std::uint32_t read_qp_num(ibv_cq_ex* cq) noexcept { return of(cq).current.qp_num; }
 std::uint32_t read_src_qp(ibv_cq_ex* cq) noexcept { return of(cq).current.src_qp; }
 unsigned read_wc_flags(ibv_cq_ex* cq) noexcept { return of(cq).current.flags; }

@@ -39,6 +39,9 @@ struct Pd : ibv_pd {
 
 struct Mr : ibv_mr {};
 
+/// Its `rkey` is the program's to set where it is of type 2, but for the bits that say which window it is.
+struct Mw : ibv_mw {};
+
 struct CompletionQueue;
 
 /// A queue of completion events: the queues that have some, each with its count. Nothing is allocated after creation.
@@ -69,6 +72,7 @@ struct StagedRequests {
   std::vector<transport::SendWr> requests;
   std::vector<std::size_t> first_piece;  ///< index into `pieces`, one per request
   std::vector<transport::Sge> pieces;
+  std::vector<transport::WindowBinding> bindings;
   std::vector<std::byte> inline_bytes;
   int error = 0;  ///< the first, reported by ibv_wr_complete
 };
@@ -101,6 +105,7 @@ struct Context : verbs_context {
   std::mutex objects_mutex;
   std::unordered_set<Pd*> pds;
   std::unordered_set<Mr*> mrs;
+  std::unordered_set<Mw*> mws;
   std::unordered_set<CompletionQueue*> cqs;
   std::unordered_set<SharedReceiveQueue*> srqs;
   std::unordered_set<AddressHandle*> ahs;
@@ -119,6 +124,7 @@ struct Context : verbs_context {
 inline Device& of(ibv_device* device) noexcept { return *static_cast<Device*>(device); }
 inline Pd& of(ibv_pd* pd) noexcept { return *static_cast<Pd*>(pd); }
 inline Mr& of(ibv_mr* mr) noexcept { return *static_cast<Mr*>(mr); }
+inline Mw& of(ibv_mw* mw) noexcept { return *static_cast<Mw*>(mw); }
 inline AddressHandle& of(ibv_ah* ah) noexcept { return *static_cast<AddressHandle*>(ah); }
 inline SharedReceiveQueue& of(ibv_srq* srq) noexcept { return *static_cast<SharedReceiveQueue*>(srq); }
 inline CompletionChannel& of(ibv_comp_channel* channel) noexcept { return *static_cast<CompletionChannel*>(channel); }

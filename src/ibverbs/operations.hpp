@@ -1,4 +1,4 @@
-// What verbs.h reaches through function pointers instead of symbols; context.cpp, cq.cpp and qp_ex.cpp hang them in.
+// What verbs.h reaches through function pointers instead of symbols; context.cpp, cq_ex.cpp and qp_ex.cpp hang them in.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,6 +23,16 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept;
 int poll_cq(ibv_cq* cq, int entries, ibv_wc* wc) noexcept;
 int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;
 
+// mw.cpp
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
+/// Type 1: posts the binding under a new key, which stands in `mw` at once.
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept;
+int dealloc_mw(ibv_mw* mw) noexcept;
+/// The binding of a type 2 window, kept in `binding`. What cannot be one (type 1, no region, a key of another window,
+/// zero-based) is left out, for the transport to refuse.
+void translate_bind(const ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info& info,
+                    transport::WindowBinding& binding, transport::SendWr& to) noexcept;
+
 // cq.cpp, qp.cpp
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept;
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept;
@@ -35,9 +45,10 @@ int destroy_qp(QueuePair& qp) noexcept;
 void set_poll_functions(CompletionQueue& cq) noexcept;
 /// Which of the asked ibv_qp_create_send_ops_flags this HCA has; the others are refused.
 inline constexpr std::uint64_t kDatagramSendOps = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-inline constexpr std::uint64_t kSupportedSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                                                   IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                                                   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | kDatagramSendOps;
+inline constexpr std::uint64_t kSupportedSendOps =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
+    IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV | kDatagramSendOps;
 /// @throws std::bad_alloc.
 void set_work_request_functions(QueuePair& qp);
 

@@ -11,14 +11,15 @@ namespace {
 
 /// The rights that the HCA checks. Hints are dropped: a program may give them to any device, and a device without use
 /// for them ignores them.
-constexpr unsigned kRights =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr unsigned kHints = IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+constexpr unsigned kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                             IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+constexpr unsigned kHints = unsigned{IBV_ACCESS_HUGETLB} | IBV_ACCESS_OPTIONAL_RANGE;
 
 static_assert(IBV_ACCESS_LOCAL_WRITE == transport::kAccessLocalWrite);
 static_assert(IBV_ACCESS_REMOTE_WRITE == transport::kAccessRemoteWrite);
 static_assert(IBV_ACCESS_REMOTE_READ == transport::kAccessRemoteRead);
 static_assert(IBV_ACCESS_REMOTE_ATOMIC == transport::kAccessRemoteAtomic);
+static_assert(IBV_ACCESS_MW_BIND == transport::kAccessWindowBind);
 
 ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
   if ((access & ~(kRights | kHints)) != 0) {

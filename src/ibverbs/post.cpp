@@ -10,10 +10,12 @@ namespace tensorwire::ibverbs {
 int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept {
   QueuePair& qp = of(base);
   SgeArray sges;
+  transport::WindowBinding binding;
   for (; wr != nullptr; wr = wr->next) {
     const bool more = wr->next != nullptr;
     transport::SendWr request = translate(*wr, sges);
     if (qp.datagrams) translate_target(*wr, base->pd, request);
+    if (request.opcode >= transport::WrOpcode::kLocalInvalidate) translate_window(*wr, binding, request);
     if (const int result = qp.hca->post_send(qp.engine, request, more); result != 0) {
       *bad_wr = wr;
       return result;

@@ -18,6 +18,7 @@ void wr_start(ibv_qp_ex* qp) noexcept {
   staged.requests.clear();
   staged.first_piece.clear();
   staged.pieces.clear();
+  staged.bindings.clear();
   staged.inline_bytes.clear();
   staged.error = 0;
 }
@@ -75,6 +76,23 @@ void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote
              .rkey = rkey,
              .compare_add = add,
              .sges = {}});
+}
+
+void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) noexcept {
+  begin(qp, {.opcode = transport::WrOpcode::kSendInvalidate, .rkey = rkey, .sges = {}});
+}
+
+void wr_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) noexcept {
+  begin(qp, {.opcode = transport::WrOpcode::kLocalInvalidate, .rkey = rkey, .sges = {}});
+}
+
+void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) noexcept {
+  StagedRequests& staged = *of(qp).staged;
+  begin(qp, {.opcode = transport::WrOpcode::kBindWindow, .sges = {}});
+  if (staged.error != 0) return;
+  staged.bindings.emplace_back();
+  translate_bind(mw, rkey, *info, staged.bindings.back(), staged.requests.back());
+  if (staged.requests.back().binding == nullptr) staged.error = EINVAL;
 }
 
 /// One more piece of the request begun last.
@@ -163,9 +181,6 @@ void refuse(ibv_qp_ex* qp) noexcept {
   if (staged.error == 0) staged.error = EOPNOTSUPP;
 }
 void wr_atomic_write(ibv_qp_ex* qp, std::uint32_t, std::uint64_t, const void*) noexcept { refuse(qp); }
-void wr_bind_mw(ibv_qp_ex* qp, ibv_mw*, std::uint32_t, const ibv_mw_bind_info*) noexcept { refuse(qp); }
-void wr_local_inv(ibv_qp_ex* qp, std::uint32_t) noexcept { refuse(qp); }
-void wr_send_inv(ibv_qp_ex* qp, std::uint32_t) noexcept { refuse(qp); }
 void wr_send_tso(ibv_qp_ex* qp, void*, std::uint16_t, std::uint16_t) noexcept { refuse(qp); }
 void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t) noexcept { refuse(qp); }
 
@@ -177,6 +192,7 @@ void set_work_request_functions(QueuePair& qp) {
   qp.staged->requests.reserve(requests);
   qp.staged->first_piece.reserve(requests);
   qp.staged->pieces.reserve(requests * qp.capabilities.max_send_sge);
+  qp.staged->bindings.reserve(requests);
   qp.staged->inline_bytes.reserve(requests * qp.capabilities.max_inline_data);
 
   qp.wr_start = wr_start;

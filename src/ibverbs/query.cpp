@@ -44,11 +44,13 @@ ibv_device_attr device_attributes(Context& context) noexcept {
   attributes.max_qp = limit(limits.max_qp);
   attributes.max_qp_wr = limit(limits.max_qp_wr);
   attributes.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-                                IBV_DEVICE_CURR_QP_STATE_MOD;
+                                IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+                                IBV_DEVICE_MEM_MGT_EXTENSIONS;
   attributes.max_sge = limit(limits.max_sge);
   attributes.max_cq = limit(limits.max_cq);
   attributes.max_cqe = limit(limits.max_cqe);
   attributes.max_mr = limit(limits.max_mr);
+  attributes.max_mw = limit(limits.max_mw);
   attributes.max_pd = limit(limits.max_pd);
   attributes.max_ah = INT32_MAX;  // they are this process's memory and nothing else
   attributes.max_srq = limit(limits.max_srq);

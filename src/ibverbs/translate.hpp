@@ -11,6 +11,7 @@
 #include <span>
 
 #include "ibverbs/objects.hpp"
+#include "ibverbs/operations.hpp"
 #include "ibverbs/raw_enum.hpp"
 #include "transport/types.hpp"
 
@@ -23,6 +24,13 @@ static_assert(IBV_WR_SEND_WITH_IMM == static_cast<int>(transport::WrOpcode::kSen
 static_assert(IBV_WR_RDMA_READ == static_cast<int>(transport::WrOpcode::kRead));
 static_assert(IBV_WR_ATOMIC_CMP_AND_SWP == static_cast<int>(transport::WrOpcode::kCompareSwap));
 static_assert(IBV_WR_ATOMIC_FETCH_AND_ADD == static_cast<int>(transport::WrOpcode::kFetchAdd));
+static_assert(IBV_WR_LOCAL_INV == static_cast<int>(transport::WrOpcode::kLocalInvalidate));
+static_assert(IBV_WR_BIND_MW == static_cast<int>(transport::WrOpcode::kBindWindow));
+static_assert(IBV_WR_SEND_WITH_INV == static_cast<int>(transport::WrOpcode::kSendInvalidate));
+static_assert(IBV_WC_BIND_MW == static_cast<int>(transport::WcOpcode::kBindWindow));
+static_assert(IBV_WC_LOCAL_INV == static_cast<int>(transport::WcOpcode::kLocalInvalidate));
+static_assert(IBV_WC_MW_BIND_ERR == static_cast<int>(transport::WcStatus::kWindowBindError));
+static_assert(IBV_WC_WITH_INV == transport::kWcWithInvalidate);
 static_assert(IBV_WC_RDMA_READ == static_cast<int>(transport::WcOpcode::kRead));
 static_assert(IBV_WC_COMP_SWAP == static_cast<int>(transport::WcOpcode::kCompareSwap));
 static_assert(IBV_WC_FETCH_ADD == static_cast<int>(transport::WcOpcode::kFetchAdd));
@@ -81,13 +89,29 @@ inline void translate_target(const ibv_send_wr& from, const ibv_pd* pd, transpor
   to.qkey = from.wr.ud.remote_qkey;
 }
 
+/// Of a request that binds or invalidates: the window, in the place of remote memory.
+inline void translate_window(const ibv_send_wr& from, transport::WindowBinding& binding,
+                             transport::SendWr& to) noexcept {
+  if (transport::is_local(to.opcode)) to.sges = {};
+  if (to.opcode == transport::WrOpcode::kBindWindow) {
+    translate_bind(from.bind_mw.mw, from.bind_mw.rkey, from.bind_mw.bind_info, binding, to);
+  } else {
+    to.rkey = from.invalidate_rkey;
+  }
+}
+
+/// Immediate data is big-endian, a key is not; both stand in the same place.
+[[nodiscard]] inline __be32 immediate_or_key(const transport::Completion& from) noexcept {
+  return (from.flags & transport::kWcWithInvalidate) != 0 ? from.invalidated_key : htobe32(from.immediate);
+}
+
 inline void translate(const transport::Completion& from, ibv_wc& to) noexcept {
   to.wr_id = from.wr_id;
   to.status = static_cast<ibv_wc_status>(from.status);
   to.opcode = static_cast<ibv_wc_opcode>(from.opcode);
   to.vendor_err = from.vendor_error;
   to.byte_len = from.byte_len;
-  to.imm_data = htobe32(from.immediate);
+  to.imm_data = immediate_or_key(from);
   to.qp_num = from.qp_num;
   to.src_qp = from.src_qp;
   to.wc_flags = from.flags;

@@ -28,10 +28,7 @@ int not_supported(std::string_view feature) noexcept {
 
 namespace {
 
-// Pointers of ibv_context_ops that verbs.h calls without a check.
-ibv_mw* alloc_mw(ibv_pd*, ibv_mw_type) noexcept { return fail<ibv_mw>(not_supported("memory windows")); }
-int bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) noexcept { return not_supported("memory windows"); }
-int dealloc_mw(ibv_mw*) noexcept { return not_supported("memory windows"); }
+// Pointers that verbs.h calls without a check.
 int close_xrcd(ibv_xrcd*) noexcept { return not_supported("XRC"); }
 /// Slots that programs of before 2006 called; kept filled so that a stray call is an error, not a crash.
 void* obsolete() noexcept { return fail<void>(EOPNOTSUPP); }
@@ -48,9 +45,6 @@ int query_port_compatible(ibv_context* context, std::uint8_t port, _compat_ibv_p
 void set_unsupported_operations(Context& opened) noexcept {
   opened.close_xrcd = close_xrcd;
   ibv_context_ops& ops = opened.context.ops;
-  ops.alloc_mw = alloc_mw;
-  ops.bind_mw = bind_mw;
-  ops.dealloc_mw = dealloc_mw;
   ops._compat_query_device = query_device;
   ops._compat_query_port = query_port_compatible;
   for (auto* slot :

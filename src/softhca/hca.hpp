@@ -49,6 +49,7 @@ struct PortInfo {
 
 struct DeviceLimits {
   std::uint32_t max_qp = 4096, max_cq = 4096, max_mr = 1U << 20, max_pd = 4096;
+  std::uint32_t max_mw = transport::kMaxWindows;
   std::uint32_t max_qp_wr = 16384, max_sge = transport::kMaxSge, max_cqe = 1U << 20;
   std::uint32_t max_inline = transport::kMaxInlineBytes;
   std::uint32_t max_srq = 4096, max_srq_wr = 16384;
@@ -137,8 +138,12 @@ class Hca {
   /// Host memory. Returns 0 and sets key, or EFAULT (not mapped, or local write asked on read-only memory), EINVAL.
   virtual int register_memory(transport::PdId pd, std::uint64_t address, std::uint64_t length, std::uint64_t iova,
                               std::uint32_t access, std::uint32_t& key) = 0;
-  /// Returns when no pass can touch the region any more.
+  /// Returns when no pass can touch the region any more; EBUSY while memory windows are bound to it.
   virtual int deregister_memory(std::uint32_t key) = 0;
+  /// A memory window, bound to nothing. Returns 0 and sets key, EINVAL (no such domain) or ENOMEM (max_mw).
+  virtual int allocate_window(transport::PdId pd, transport::WindowType type, std::uint32_t& key) = 0;
+  /// Bound or not; `key` may have any tag. Returns when no pass can use it any more.
+  virtual int deallocate_window(std::uint32_t key) = 0;
 
   virtual std::unique_ptr<Cq> create_cq(std::uint32_t capacity, CqCallback callback) = 0;
 

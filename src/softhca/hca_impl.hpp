@@ -52,6 +52,8 @@ class HcaImpl final : public Hca {
   int register_memory(transport::PdId pd, std::uint64_t address, std::uint64_t length, std::uint64_t iova,
                       std::uint32_t access, std::uint32_t& key) override;
   int deregister_memory(std::uint32_t key) override;
+  int allocate_window(transport::PdId pd, transport::WindowType type, std::uint32_t& key) override;
+  int deallocate_window(std::uint32_t key) override;
   std::unique_ptr<Cq> create_cq(std::uint32_t capacity, CqCallback callback) override;
   std::unique_ptr<Srq> create_srq(const transport::SrqInit& init) override {
     return std::make_unique<SrqImpl>(*this, init);

@@ -65,7 +65,25 @@ int HcaImpl::register_memory(transport::PdId pd, std::uint64_t address, std::uin
 
 int HcaImpl::deregister_memory(std::uint32_t key) {
   if (dead_) return kDeadErrno;
-  return shard_.locked([&] { return shard_.engine().memory().remove(key) ? 0 : EINVAL; });
+  return shard_.locked([&] {
+    transport::MemoryTable& memory = shard_.engine().memory();
+    if (memory.remove(key)) return 0;
+    return memory.find(key) != nullptr ? EBUSY : EINVAL;
+  });
+}
+
+int HcaImpl::allocate_window(transport::PdId pd, transport::WindowType type, std::uint32_t& key) {
+  if (dead_) return kDeadErrno;
+  return shard_.locked([&] {
+    if (!pds_.contains(pd)) return EINVAL;
+    key = shard_.engine().memory().add_window(pd, type);
+    return key != 0 ? 0 : ENOMEM;
+  });
+}
+
+int HcaImpl::deallocate_window(std::uint32_t key) {
+  if (dead_) return kDeadErrno;
+  return shard_.locked([&] { return shard_.engine().memory().remove_window(key) ? 0 : EINVAL; });
 }
 
 std::unique_ptr<Cq> HcaImpl::create_cq(std::uint32_t capacity, CqCallback callback) {

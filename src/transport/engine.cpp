@@ -153,6 +153,7 @@ void Engine::destroy_qp(QueuePair& queue_pair) {
   Qp& qp = static_cast<Qp&>(queue_pair);
   qp.requester.stop();
   impl_->scheduler.remove(qp);
+  impl_->memory.unbind_all(qp.qpn());
   qp.init().send_cq->purge(qp.qpn());
   qp.init().recv_cq->purge(qp.qpn());
   std::erase(impl_->in_creation_order, &qp);

@@ -165,14 +165,15 @@ class Engine {
 
   // ---- set-up: may allocate; @throws Error on bad limits (too many WRs, SGEs, inline bytes; QPN in use)
   [[nodiscard]] PdId create_pd();
-  /// Returns 0, or EBUSY while regions, queue pairs or shared receive queues of this domain live.
+  /// Returns 0, or EBUSY while regions, windows, queue pairs or shared receive queues of this domain live.
   int destroy_pd(PdId pd);
   MemoryTable& memory() noexcept;
   SharedReceiveQueue& create_srq(const SrqInit& init);
   /// Returns 0, or EBUSY while queue pairs use it.
   int destroy_srq(SharedReceiveQueue& srq);
   QueuePair& create_qp(const QpInit& init);
-  /// Returns 0; the queue pair's completions are purged from its queues (their consumers must be excluded).
+  /// The queue pair's completions are purged from its queues (their consumers must be excluded), and the windows of
+  /// type 2 that it bound are unbound.
   void destroy_qp(QueuePair& qp);
   [[nodiscard]] QueuePair* find_qp(std::uint32_t qpn) noexcept;
   /// Applies the attribute rules of ibv_modify_qp (required and optional masks of each transition). Returns 0, or

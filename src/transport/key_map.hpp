@@ -1,6 +1,6 @@
 // A small hash map from 32-bit keys to owned objects: open addressing, linear probing, at most half full. A look-up is
-// one multiplication and, nearly always, one cache line. It offers no iteration in hash order, because no decision of
-// the engine may depend on one; count_if() is for set-up questions whose answer does not depend on order.
+// one multiplication and, nearly always, one cache line. No decision of the engine may depend on hash order: count_if()
+// is for set-up questions whose answer does not depend on it, for_each() for what is done to each object by itself.
 #pragma once
 
 #include <cstddef>
@@ -57,6 +57,12 @@ class KeyMap {
     for (const Slot& slot : slots_)
       if (slot.object && predicate(*slot.object)) ++count;
     return count;
+  }
+
+  template <class Function>
+  void for_each(Function function) noexcept {
+    for (Slot& slot : slots_)
+      if (slot.object) function(*slot.object);
   }
 
  private:

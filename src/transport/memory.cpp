@@ -16,16 +16,21 @@ std::uint64_t apply_atomic(std::uint64_t& word, const AtomicOperation& operation
 const MemoryRegion& MemoryTable::add(MemoryRegion region) {
   do {
     region.key = static_cast<std::uint32_t>(random_.next() >> 32);
-  } while (region.key == 0 || regions_.find(region.key) != nullptr);
+  } while (region.key == 0 || regions_.find(region.key) != nullptr || windows_.find(window_of(region.key)) != nullptr);
   return regions_.insert(region.key, std::make_unique<MemoryRegion>(region));
 }
 
-bool MemoryTable::remove(std::uint32_t key) noexcept { return regions_.erase(key); }
+bool MemoryTable::remove(std::uint32_t key) noexcept {
+  const MemoryRegion* region = regions_.find(key);
+  if (region != nullptr && region->windows != 0) return false;
+  return regions_.erase(key);
+}
 
 const MemoryRegion* MemoryTable::find(std::uint32_t key) const noexcept { return regions_.find(key); }
 
 std::size_t MemoryTable::count(PdId pd) const {
-  return regions_.count_if([pd](const MemoryRegion& region) { return region.pd == pd; });
+  return regions_.count_if([pd](const MemoryRegion& region) { return region.pd == pd; }) +
+         windows_.count_if([pd](const MemoryWindow& window) { return window.pd == pd; });
 }
 
 AccessResult MemoryTable::check(std::uint32_t key, PdId pd, std::uint64_t address, std::uint64_t length,

@@ -42,7 +42,7 @@ struct Qp final : QueuePair, QpLinks {
   [[nodiscard]] std::uint64_t next_charge() const noexcept {
     return ud ? packet_charge(ud->next_payload()) : requester.next_charge();
   }
-  /// Builds the next packet; only when ready(). False: a local error, after which it is not ready any more.
+  /// Builds the next packet; only when ready(). False: none came of it, and ready() may have changed.
   bool build(TxDesc& out, Ps now) noexcept { return ud ? ud->build(out) : requester.build(out, now); }
 
   /// Applies a transition that check_modify() found legal.

@@ -17,9 +17,9 @@ class QueuePair {
   QueuePair& operator=(const QueuePair&) = delete;
 
   /// Copies the work request (inline data and address included) into the send ring. Returns 0, or EINVAL (state
-  /// RESET/INIT/RTR, too many SGEs, too much inline, message too long, an atomic not of 8 bytes, datagram without an
-  /// address), ENOMEM (ring full), EOPNOTSUPP (opcode). In ERR, and on UD in SQE, the request is accepted and flushed.
-  /// The owner then rings Engine::doorbell().
+  /// RESET/INIT/RTR, too many SGEs, too much inline, message too long, an atomic not of 8 bytes, a local request
+  /// with bytes, datagram without an address), ENOMEM (ring full), EOPNOTSUPP (opcode). In ERR, and on UD in SQE, the
+  /// request is accepted and flushed. The owner then rings Engine::doorbell().
   int post_send(const SendWr& wr) noexcept;
   /// Returns 0, EINVAL (state RESET, too many SGEs, a shared receive queue) or ENOMEM. A request posted in ERR is
   /// flushed at the next doorbell().

@@ -1,6 +1,7 @@
 // The requester half of a queue pair: cuts work requests into packets, remembers what is unacknowledged, answers ACKs,
 // NAKs and time with completions or retransmissions (go-back-N). Owned by its Qp. Sending is in requester_tx.cpp,
-// acknowledgements and time in requester_rx.cpp, what READ and atomics add to both in requester_fetch.cpp.
+// acknowledgements and time in requester_rx.cpp, what READ and atomics add to both in requester_fetch.cpp, requests
+// that need no packet in requester_local.cpp.
 //
 // Three PSNs and two ring indices tell the whole story:
 //
@@ -17,6 +18,8 @@
 // - in_flight_ is the window charge of [una_psn_, next_psn_), and is part of the path's. A READ is charged for its
 //   responses: they will fill our own receive buffer.
 // - fetches_out_ is the number of READ and atomic requests in [una_psn_, next_psn_), at most max_rd_atomic.
+// - A local request (bind, local invalidate) takes no PSN: it is executed when it is its turn to leave, which makes it
+//   started, and passed over by whatever is sent again after a rewind. It completes in its order.
 // - The timer runs exactly while una_psn_ != next_psn_ (acknowledge timeout), or while holding_ (RNR wait).
 #pragma once
 
@@ -53,7 +56,8 @@ class Requester {
   /// Payload bytes of the next packet, and what it costs of the window; only when ready().
   [[nodiscard]] std::uint32_t next_payload() const noexcept;
   [[nodiscard]] std::uint64_t next_charge() const noexcept;
-  /// Builds the next packet; only when ready(). False: a local error, after which it is not ready any more.
+  /// Builds the next packet; only when ready(). False: none came of it, because it was a local request or met a local
+  /// error; the scheduler was told whether there is more.
   bool build(TxDesc& out, Ps now) noexcept;
   /// The packet with this PSN could not be read from memory.
   void source_lost(std::uint32_t psn) noexcept;
@@ -94,6 +98,10 @@ class Requester {
   void fetch_started(const SendWqe& wqe) noexcept;
   void fetch_advanced(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) noexcept;
   void forget_fetches() noexcept { fetches_out_ = fetch_first_ = fetch_count_ = 0; }
+
+  // ---- requests that need no packet (requester_local.cpp)
+  void pass_local(SendWqe& wqe) noexcept;
+  [[nodiscard]] bool execute_local(const SendWqe& wqe) noexcept;
 
   // ---- end-to-end credits
   void take_credits(const wire::Headers& headers) noexcept;

@@ -11,9 +11,10 @@ namespace {
 constexpr std::uint8_t kInfiniteRnrRetry = 7;
 
 /// By WrOpcode.
-constexpr std::array kCompletionOpcodes = {WcOpcode::kWrite,   WcOpcode::kWrite, WcOpcode::kSend,
-                                           WcOpcode::kSend,    WcOpcode::kRead,  WcOpcode::kCompareSwap,
-                                           WcOpcode::kFetchAdd};
+constexpr std::array kCompletionOpcodes = {
+    WcOpcode::kWrite,      WcOpcode::kWrite,       WcOpcode::kSend,     WcOpcode::kSend,
+    WcOpcode::kRead,       WcOpcode::kCompareSwap, WcOpcode::kFetchAdd, WcOpcode::kLocalInvalidate,
+    WcOpcode::kBindWindow, WcOpcode::kSend};
 
 /// Receive WQEs by credit code (IB specification vol. 1, 9.7.5.1.2, table "AETH credit codes").
 constexpr std::array<std::uint32_t, wire::kCreditsInvalid> kCredits = {
@@ -87,8 +88,7 @@ void Requester::take_credits(const wire::Headers& headers) noexcept {
 }
 
 bool Requester::beyond_credits(const SendWqe& wqe, bool last) const noexcept {
-  const bool consumes =
-      wqe.opcode == WrOpcode::kSend || wqe.opcode == WrOpcode::kSendImm || (wqe.opcode == WrOpcode::kWriteImm && last);
+  const bool consumes = is_send(wqe.opcode) || (wqe.opcode == WrOpcode::kWriteImm && last);
   const std::uint32_t ssn = next_index_ == started_ ? next_ssn_ : wqe.ssn;
   return consumes && wire::psn_diff(ssn, credit_limit_) > 0;
 }

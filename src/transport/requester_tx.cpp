@@ -12,13 +12,22 @@ namespace {
 using wire::Opcode;
 using wire::Position;
 
-/// [WrOpcode write, write+imm, send, send+imm][Position].
-constexpr std::array<std::array<Opcode, 4>, 4> kOpcodes = {{
+using OpcodeRow = std::array<Opcode, 4>;  // by Position
+constexpr OpcodeRow kNoData{};            // READ, atomics, local requests
+/// By WrOpcode.
+constexpr std::array<OpcodeRow, 10> kOpcodes = {{
     {Opcode::kRcWriteFirst, Opcode::kRcWriteMiddle, Opcode::kRcWriteLast, Opcode::kRcWriteOnly},
     {Opcode::kRcWriteFirst, Opcode::kRcWriteMiddle, Opcode::kRcWriteLastImm, Opcode::kRcWriteOnlyImm},
     {Opcode::kRcSendFirst, Opcode::kRcSendMiddle, Opcode::kRcSendLast, Opcode::kRcSendOnly},
     {Opcode::kRcSendFirst, Opcode::kRcSendMiddle, Opcode::kRcSendLastImm, Opcode::kRcSendOnlyImm},
+    kNoData,
+    kNoData,
+    kNoData,
+    kNoData,
+    kNoData,
+    {Opcode::kRcSendFirst, Opcode::kRcSendMiddle, Opcode::kRcSendLastInvalidate, Opcode::kRcSendOnlyInvalidate},
 }};
+static_assert(kOpcodes.size() == static_cast<std::size_t>(WrOpcode::kSendInvalidate) + 1);
 
 bool is_write(WrOpcode opcode) noexcept { return opcode == WrOpcode::kWrite || opcode == WrOpcode::kWriteImm; }
 bool has_immediate(WrOpcode opcode) noexcept { return opcode == WrOpcode::kWriteImm || opcode == WrOpcode::kSendImm; }
@@ -86,7 +95,7 @@ std::uint64_t Requester::charge_before(const SendWqe& wqe, std::uint32_t all, st
 }
 
 std::uint64_t Requester::charge_between(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const noexcept {
-  if (wqe.packets == 1) return from != to ? packet_charge(wqe.length) : 0;
+  if (wqe.packets <= 1) return from != to ? packet_charge(wqe.length) : 0;
   return charge_before(wqe, wqe.packets, to) - charge_before(wqe, wqe.packets, from);
 }
 
@@ -127,6 +136,10 @@ void Requester::number(SendWqe& wqe) noexcept {
 
 bool Requester::build(TxDesc& out, Ps now) noexcept {
   SendWqe& wqe = qp_.send_queue().at(next_index_);
+  if (wqe.local) {
+    pass_local(wqe);
+    return false;
+  }
   const bool starts = next_index_ == started_;
   if (starts) number(wqe);
   out.headers = {};
@@ -192,6 +205,7 @@ WcStatus Requester::build_data(const SendWqe& wqe, TxDesc& out) noexcept {
     h.dma_length = wqe.length;
   }
   if (last && has_immediate(wqe.opcode)) h.immediate = wqe.immediate;
+  if (last && wqe.opcode == WrOpcode::kSendInvalidate) h.invalidate_rkey = wqe.rkey;
   out.payload_bytes = bytes;
   return WcStatus::kSuccess;
 }

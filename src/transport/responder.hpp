@@ -71,11 +71,14 @@ class Responder {
                              RxVerdict& verdict) const noexcept;
   [[nodiscard]] bool in_order(const wire::OpcodeTraits& traits) const noexcept;
   [[nodiscard]] bool length_fits(wire::Position position, std::uint32_t bytes, std::uint32_t limit) const noexcept;
-  [[nodiscard]] RxPlan judge_send(const wire::OpcodeTraits& traits, std::uint32_t bytes,
+  [[nodiscard]] RxPlan judge_send(const wire::OpcodeTraits& traits, const wire::Headers& headers, std::uint32_t bytes,
                                   RxVerdict& verdict) const noexcept;
   [[nodiscard]] RxPlan judge_write(const wire::OpcodeTraits& traits, const wire::Headers& headers, std::uint32_t bytes,
                                    RxVerdict& verdict) const noexcept;
   [[nodiscard]] RxPlan judge_fetch(const wire::Headers& headers) const noexcept;
+  /// The one check of what the peer may reach: a region of the queue pair's domain, or a window that is open to it.
+  [[nodiscard]] AccessResult check_remote(std::uint32_t key, std::uint64_t address, std::uint32_t length,
+                                          std::uint32_t right, Piece& piece) const noexcept;
 
   /// Guards against a judgement that another packet's commit, or an error, has overtaken.
   [[nodiscard]] bool still_holds(RxPlan plan, const wire::Headers& headers) const noexcept;
@@ -87,9 +90,11 @@ class Responder {
   void remember(FetchRecord record) noexcept;
   void repeat(const wire::Headers& headers) noexcept;
   void repeat_fetch(std::uint64_t position, const wire::Headers& headers) noexcept;
+  void refuse_invalidation(const wire::Headers& headers) noexcept;
   void complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t bytes) noexcept;
   void refuse(std::uint8_t syndrome) noexcept;
   void fail(wire::NakCode code) noexcept;
+  void finish_reply(FetchRecord& record) noexcept;
   void fail_reply(wire::NakCode code, std::uint32_t psn) noexcept;
   void owe_ack() noexcept;
 

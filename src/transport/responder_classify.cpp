@@ -1,5 +1,5 @@
 // Responder, judging: the checks of the specification in its order (IB specification vol. 1, 9.7.4): PSN, opcode
-// sequence, opcode supported, lengths, receive WQE, memory. (State, source and P_Key were checked by the engine.)
+// sequence, lengths, receive WQE, memory. (State, source, P_Key and opcode were checked by the engine.)
 #include <algorithm>
 
 #include "transport/qp.hpp"
@@ -32,12 +32,11 @@ void Responder::classify(const wire::Headers& headers, std::uint32_t payload_byt
 RxPlan Responder::judge(const wire::Headers& headers, std::uint32_t bytes, std::uint32_t limit,
                         RxVerdict& verdict) const noexcept {
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
-  const bool supported = (traits.send || traits.write || traits.fetch) && !traits.invalidate;
-  if (!supported || !in_order(traits) || !length_fits(traits.position, bytes, limit)) return RxPlan::kInvalidRequest;
+  if (!in_order(traits) || !length_fits(traits.position, bytes, limit)) return RxPlan::kInvalidRequest;
   if (traits.fetch) return bytes != 0 ? RxPlan::kInvalidRequest : judge_fetch(headers);
   // A corrupt First/Only header must not choose an address: only later packets may be copied before their ICRC.
   verdict.verify_first = traits.begins();
-  return traits.send ? judge_send(traits, bytes, verdict) : judge_write(traits, headers, bytes, verdict);
+  return traits.send ? judge_send(traits, headers, bytes, verdict) : judge_write(traits, headers, bytes, verdict);
 }
 
 bool Responder::in_order(const wire::OpcodeTraits& traits) const noexcept {
@@ -58,12 +57,15 @@ bool Responder::length_fits(Position position, std::uint32_t bytes, std::uint32_
   }
 }
 
-RxPlan Responder::judge_send(const wire::OpcodeTraits& traits, std::uint32_t bytes, RxVerdict& verdict) const noexcept {
+RxPlan Responder::judge_send(const wire::OpcodeTraits& traits, const wire::Headers& headers, std::uint32_t bytes,
+                             RxVerdict& verdict) const noexcept {
   const bool first = traits.begins();
   if (qp_.receive_queue().empty()) return RxPlan::kNotReady;  // only ever at the first packet
   const std::uint64_t offset = first ? 0 : done_bytes_;
   if (offset + bytes > std::min<std::uint64_t>(qp_.receive_queue().front().length, kMaxMessageBytes))
     return RxPlan::kTooLong;
+  if (traits.invalidate && !core_.memory.can_invalidate(headers.invalidate_rkey, qp_.init().pd, qp_.qpn()))
+    return RxPlan::kNotInvalidated;
   return scatter(offset, bytes, verdict);
 }
 
@@ -71,6 +73,13 @@ RxPlan Responder::scatter(std::uint64_t offset, std::uint32_t bytes, RxVerdict& 
   const bool found = core_.memory.find_pieces(qp_.receive_queue().front_sges(), qp_.receive_pd(), offset, bytes,
                                               kAccessLocalWrite, verdict.pieces, verdict.piece_count);
   return found ? RxPlan::kExecute : RxPlan::kLocalProtection;
+}
+
+AccessResult Responder::check_remote(std::uint32_t key, std::uint64_t address, std::uint32_t length,
+                                     std::uint32_t right, Piece& piece) const noexcept {
+  const AccessResult result = core_.memory.check(key, qp_.init().pd, address, length, right, piece);
+  if (result != AccessResult::kBadKey) return result;
+  return core_.memory.check_window(key, qp_.init().pd, qp_.qpn(), address, length, right, piece);
 }
 
 // The region is looked up for every packet, not only for the first: it may be deregistered in mid-message. A receive
@@ -89,8 +98,8 @@ RxPlan Responder::judge_write(const wire::OpcodeTraits& traits, const wire::Head
     const std::uint32_t key = first ? headers.rkey : write_key_;
     const std::uint64_t address = first ? headers.va : write_address_;
     Piece& piece = verdict.pieces[0];
-    const AccessResult result = core_.memory.check(key, qp_.init().pd, address, length, kAccessRemoteWrite, piece);
-    if (result != AccessResult::kOk) return RxPlan::kRemoteAccess;
+    if (check_remote(key, address, length, kAccessRemoteWrite, piece) != AccessResult::kOk)
+      return RxPlan::kRemoteAccess;
     piece.address += length - remaining;
     piece.length = bytes;
     verdict.piece_count = 1;

@@ -63,6 +63,8 @@ void Responder::commit(RxPlan plan, const wire::Headers& headers, std::uint32_t 
       ++counters.resp_local_length_error;
       complete_receive(headers, WcStatus::kLocalLengthError, 0);
       return fail(NakCode::kInvalidRequest);
+    case RxPlan::kNotInvalidated:
+      return refuse_invalidation(headers);
     case RxPlan::kLocalProtection:
       complete_receive(headers, WcStatus::kLocalProtectionError, 0);
       return fail(NakCode::kRemoteOperational);
@@ -87,6 +89,9 @@ void Responder::pass(std::uint32_t psns, std::uint32_t bytes) noexcept {
 void Responder::execute(const wire::Headers& headers, std::uint32_t bytes) noexcept {
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
   if (traits.fetch) return traits.atomic_eth ? execute_atomic(headers) : execute_read(headers);
+  // The step that makes every later copy of the packet a duplicate is this one, too: it is invalidated once.
+  if (traits.invalidate && !core_.memory.invalidate(headers.invalidate_rkey, qp_.init().pd, qp_.qpn()))
+    return refuse_invalidation(headers);
   pass(1, bytes);
   const bool first = traits.begins();
   const bool last = traits.ends();
@@ -106,6 +111,13 @@ void Responder::execute(const wire::Headers& headers, std::uint32_t bytes) noexc
   if (headers.ack_req || ++unacknowledged_ >= core_.config.ack_coalesce) owe_ack();
 }
 
+/// The specification calls this an error of class J. The bytes may have been placed already; the message has not come.
+void Responder::refuse_invalidation(const wire::Headers& headers) noexcept {
+  ++core_.counters.resp_remote_access_errors;
+  complete_receive(headers, WcStatus::kRemoteInvalidRequestError, 0);
+  fail(NakCode::kRemoteAccess);
+}
+
 void Responder::complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t bytes) noexcept {
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
   Completion completion;
@@ -118,6 +130,10 @@ void Responder::complete_receive(const wire::Headers& headers, WcStatus status, 
   if (traits.immediate) {
     completion.immediate = headers.immediate;
     completion.flags = kWcWithImm;
+  }
+  if (traits.invalidate && status == WcStatus::kSuccess) {
+    completion.invalidated_key = headers.invalidate_rkey;
+    completion.flags = kWcWithInvalidate;
   }
   if (status != WcStatus::kSuccess) ++core_.counters.resp_cqe_error;
   qp_.receive_queue().pop();

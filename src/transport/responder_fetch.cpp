@@ -16,8 +16,7 @@ RxPlan Responder::judge_fetch(const wire::Headers& headers) const noexcept {
   const std::uint32_t right = atomic ? kAccessRemoteAtomic : kAccessRemoteRead;
   if ((qp_.attributes().access_flags & right) == 0) return RxPlan::kRemoteAccess;
   Piece piece;
-  if (core_.memory.check(headers.rkey, qp_.init().pd, headers.va, length, right, piece) != AccessResult::kOk)
-    return RxPlan::kRemoteAccess;
+  if (check_remote(headers.rkey, headers.va, length, right, piece) != AccessResult::kOk) return RxPlan::kRemoteAccess;
   // A region may be registered at an address of another alignment than the memory has.
   return atomic && piece.address % kAtomicBytes != 0 ? RxPlan::kInvalidRequest : RxPlan::kExecute;
 }
@@ -44,8 +43,7 @@ void Responder::execute_atomic(const wire::Headers& headers) noexcept {
                                   .operand = compare ? headers.compare : headers.swap_add,
                                   .swap = compare ? headers.swap_add : 0};
   Piece piece;
-  const AccessResult result =
-      core_.memory.check(headers.rkey, qp_.init().pd, headers.va, kAtomicBytes, kAccessRemoteAtomic, piece);
+  const AccessResult result = check_remote(headers.rkey, headers.va, kAtomicBytes, kAccessRemoteAtomic, piece);
   if (result != AccessResult::kOk || !piece.mr->ops->atomic(piece.address, operation, record.original)) {
     fail(NakCode::kRemoteOperational);
     return qp_.raise(AsyncEvent::kQpAccessError);

@@ -52,7 +52,9 @@ std::uint32_t Responder::next_reply_payload() noexcept {
   return std::min(record.reply_length - record.reply_sent * mtu_, mtu_);
 }
 
-// The region is looked up for every packet: it may be deregistered while the answer leaves.
+// The region is looked up for every packet: it may be deregistered, or the window closed, while the answer leaves. A
+// repetition then just ends: whoever has had the answer may have closed it himself, with the request still on its way
+// a second time; and who has not will ask until his retries are spent.
 bool Responder::build_reply(TxDesc& out) noexcept {
   FetchRecord& record = resources_.oldest_pending();
   const std::uint32_t packet = record.reply_first + record.reply_sent;
@@ -64,11 +66,13 @@ bool Responder::build_reply(TxDesc& out) noexcept {
   address_to_peer(out);
   if (bytes != 0) {
     const std::uint64_t from = record.va + std::uint64_t{packet} * mtu_;
-    const AccessResult result =
-        core_.memory.check(record.rkey, qp_.init().pd, from, bytes, kAccessRemoteRead, out.pieces[0]);
-    if (result != AccessResult::kOk) {
-      ++core_.counters.resp_remote_access_errors;
-      fail_reply(NakCode::kRemoteAccess, psn);
+    if (check_remote(record.rkey, from, bytes, kAccessRemoteRead, out.pieces[0]) != AccessResult::kOk) {
+      if (record.answered) {
+        finish_reply(record);
+      } else {
+        ++core_.counters.resp_remote_access_errors;
+        fail_reply(NakCode::kRemoteAccess, psn);
+      }
       return false;
     }
     out.piece_count = 1;
@@ -89,12 +93,15 @@ bool Responder::build_reply(TxDesc& out) noexcept {
   core_.counters.tx_bytes += bytes;
 
   ++record.reply_sent;
-  if (last) resources_.finish_reply(record);
-  if (!resources_.pending()) {
-    core_.scheduler.replies_done(qp_);
-    schedule();
-  }
+  if (last) finish_reply(record);
   return true;
+}
+
+void Responder::finish_reply(FetchRecord& record) noexcept {
+  resources_.finish_reply(record);
+  if (resources_.pending()) return;
+  core_.scheduler.replies_done(qp_);
+  schedule();
 }
 
 void Responder::source_lost(std::uint32_t psn) noexcept {

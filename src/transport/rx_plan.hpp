@@ -17,6 +17,7 @@ enum class RxPlan : std::uint8_t {
   kInvalidRequest,   ///< NAK: opcode sequence, lengths, alignment, responder resources, unsupported operation
   kRemoteAccess,     ///< NAK: rkey, PD, range, rights
   kTooLong,          ///< NAK: a SEND longer than its receive WQE
+  kNotInvalidated,   ///< NAK: a SEND with invalidate names what it cannot invalidate
   kLocalProtection,  ///< NAK: the receive WQE's scatter list is not accessible
 
   // Answers, for the requester.

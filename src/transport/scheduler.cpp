@@ -150,7 +150,7 @@ std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t& budget_bytes
       path.window_full = true;
       break;
     }
-    if (!qp.build(out[count], now)) continue;  // a local error took it off the list
+    if (!qp.build(out[count], now)) continue;  // it has told whether it stays on the list
     if (qp.congestion != nullptr) qp.pace(bytes, now);
     ++count;
     budget_bytes -= std::min<std::uint64_t>(bytes, budget_bytes);

@@ -28,6 +28,7 @@ SendQueue::SendQueue(const QpCaps& caps, QpType type)
       sges_((std::size_t{mask_} + 1) * max_sge_),
       inline_((std::size_t{mask_} + 1) * max_inline_),
       operands_(type == QpType::kUd ? 0 : std::size_t{mask_} + 1),
+      bindings_(operands_.size()),
       targets_(type == QpType::kUd ? std::size_t{mask_} + 1 : 0) {}
 
 std::span<const Sge> SendQueue::sges(std::uint32_t index) const noexcept {
@@ -39,7 +40,7 @@ const std::byte* SendQueue::inline_bytes(std::uint32_t index) const noexcept {
 }
 
 int SendQueue::post(const SendWr& wr) noexcept {
-  if (wr.opcode > WrOpcode::kFetchAdd) return EOPNOTSUPP;
+  if (wr.opcode > WrOpcode::kSendInvalidate) return EOPNOTSUPP;
   if (wr.sges.size() > max_sge_) return EINVAL;
   std::uint64_t length = 0;
   for (const Sge& sge : wr.sges) length += sge.length;
@@ -50,6 +51,8 @@ int SendQueue::post(const SendWr& wr) noexcept {
   }
   if (wr.inline_data && (length > max_inline_ || is_fetch(wr.opcode))) return EINVAL;
   if (is_atomic(wr.opcode) && length != kAtomicBytes) return EINVAL;
+  if (is_local(wr.opcode) && (length != 0 || (wr.binding == nullptr && wr.opcode == WrOpcode::kBindWindow)))
+    return EINVAL;
 
   const std::uint32_t index = posted_.load(std::memory_order_relaxed);
   if (index - freed_.load(std::memory_order_acquire) >= capacity_) return ENOMEM;
@@ -68,7 +71,9 @@ int SendQueue::post(const SendWr& wr) noexcept {
   if (datagram) targets_[index & mask_] = {*wr.address, wr.dest_qpn, wr.qkey};
   wqe.fence = wr.fence;
   wqe.fetch = is_fetch(wr.opcode);
+  wqe.local = is_local(wr.opcode);
   if (is_atomic(wr.opcode)) operands_[index & mask_] = {wr.compare_add, wr.swap};
+  if (wr.opcode == WrOpcode::kBindWindow) bindings_[index & mask_] = *wr.binding;
   if (wr.inline_data) {
     std::byte* to = inline_.data() + std::size_t{index & mask_} * max_inline_;
     for (const Sge& sge : wr.sges) {

@@ -27,9 +27,10 @@ struct SendWqe {
   bool inline_data;
   bool fence;
   bool fetch;  ///< is_fetch(opcode)
+  bool local;  ///< is_local(opcode)
   // The requester's notes, written when the first packet leaves.
   std::uint32_t first_psn;
-  std::uint32_t packets;          ///< PSNs it takes: packets of the message, or of a READ's responses
+  std::uint32_t packets;          ///< PSNs it takes: packets of the message, or of a READ's responses; 0 when local
   std::uint32_t request_packets;  ///< PSNs that one READ request asks for; the last may ask for fewer
   std::uint32_t ssn;              ///< number of its first request, as the peer's MSN counts them
 };
@@ -64,6 +65,7 @@ class SendQueue {
   [[nodiscard]] std::span<const Sge> sges(std::uint32_t index) const noexcept;
   [[nodiscard]] const std::byte* inline_bytes(std::uint32_t index) const noexcept;
   [[nodiscard]] const AtomicOperands& operands(std::uint32_t index) const noexcept { return operands_[index & mask_]; }
+  [[nodiscard]] const WindowBinding& binding(std::uint32_t index) const noexcept { return bindings_[index & mask_]; }
   /// Of a datagram; only on a UD queue pair.
   [[nodiscard]] const DatagramTarget& target(std::uint32_t index) const noexcept { return targets_[index & mask_]; }
   /// Gives the head entry back to the poster.
@@ -80,6 +82,7 @@ class SendQueue {
   std::vector<Sge> sges_;
   std::vector<std::byte> inline_;
   std::vector<AtomicOperands> operands_;  ///< none on a UD queue pair
+  std::vector<WindowBinding> bindings_;   ///< none on a UD queue pair
   std::vector<DatagramTarget> targets_;   ///< one an entry on a UD queue pair, else none
   alignas(64) std::atomic<std::uint32_t> posted_{0};
   alignas(64) std::atomic<std::uint32_t> freed_{0};

@@ -22,6 +22,8 @@ inline constexpr std::uint32_t kAccessLocalWrite = 1U << 0;
 inline constexpr std::uint32_t kAccessRemoteWrite = 1U << 1;
 inline constexpr std::uint32_t kAccessRemoteRead = 1U << 2;
 inline constexpr std::uint32_t kAccessRemoteAtomic = 1U << 3;
+inline constexpr std::uint32_t kAccessWindowBind = 1U << 4;  ///< of a region: memory windows may be bound to it
+inline constexpr std::uint32_t kAccessRemote = kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic;
 
 enum class WrOpcode : std::uint8_t {
   kWrite = 0,
@@ -30,9 +32,19 @@ enum class WrOpcode : std::uint8_t {
   kSendImm = 3,
   kRead = 4,
   kCompareSwap = 5,
-  kFetchAdd = 6
+  kFetchAdd = 6,
+  kLocalInvalidate = 7,
+  kBindWindow = 8,
+  kSendInvalidate = 9
 };
 
+[[nodiscard]] constexpr bool is_send(WrOpcode opcode) noexcept {
+  return opcode == WrOpcode::kSend || opcode == WrOpcode::kSendImm || opcode == WrOpcode::kSendInvalidate;
+}
+/// Done here, without a packet.
+[[nodiscard]] constexpr bool is_local(WrOpcode opcode) noexcept {
+  return opcode == WrOpcode::kLocalInvalidate || opcode == WrOpcode::kBindWindow;
+}
 [[nodiscard]] constexpr bool is_atomic(WrOpcode opcode) noexcept {
   return opcode == WrOpcode::kCompareSwap || opcode == WrOpcode::kFetchAdd;
 }
@@ -47,6 +59,7 @@ enum class WcStatus : std::uint8_t {
   kLocalQpOperationError = 2,
   kLocalProtectionError = 4,
   kFlushError = 5,
+  kWindowBindError = 6,  ///< a memory window could not be bound or invalidated
   kBadResponseError = 7,
   kLocalAccessError = 8,
   kRemoteInvalidRequestError = 9,
@@ -64,12 +77,15 @@ enum class WcOpcode : std::uint8_t {
   kRead = 2,
   kCompareSwap = 3,
   kFetchAdd = 4,
+  kBindWindow = 5,
+  kLocalInvalidate = 6,
   kRecv = 128,
   kRecvWithImm = 129
 };
 
 inline constexpr std::uint32_t kWcWithGrh = 1U << 0;
 inline constexpr std::uint32_t kWcWithImm = 1U << 1;
+inline constexpr std::uint32_t kWcWithInvalidate = 1U << 3;
 
 struct Sge {
   std::uint64_t address = 0;
@@ -88,19 +104,28 @@ using PdId = std::uint32_t;
 
 struct DatagramAddress;
 
+/// What a memory window is to open: part of a region, and the remote rights to it.
+struct WindowBinding {
+  std::uint64_t address = 0;  ///< as work requests and peers name it
+  std::uint64_t length = 0;   ///< bytes; 0 closes a window of type 1
+  std::uint32_t lkey = 0;     ///< the region's
+  std::uint32_t access = 0;   ///< of kAccessRemote
+};
+
 struct SendWr {
   std::uint64_t wr_id = 0;
   WrOpcode opcode = WrOpcode::kSend;
   bool signaled = true;
   bool solicited = false;
-  bool fence = false;        ///< leaves when every READ and atomic posted before it has completed
+  bool fence = false;        ///< has its turn when every READ and atomic posted before it has completed
   bool inline_data = false;  ///< copy the bytes now; lkeys are not looked at
   std::uint32_t immediate = 0;
   std::uint64_t remote_address = 0;
-  std::uint32_t rkey = 0;
-  std::uint64_t compare_add = 0;  ///< atomics: what to compare with, or to add
-  std::uint64_t swap = 0;         ///< compare-and-swap: the new value
-  std::span<const Sge> sges;      ///< READ: where the bytes go; atomics: where the old value goes, 8 bytes in all
+  std::uint32_t rkey = 0;                  ///< also: the key to invalidate, or the new key of the window to bind
+  const WindowBinding* binding = nullptr;  ///< kBindWindow: copied when posted
+  std::uint64_t compare_add = 0;           ///< atomics: what to compare with, or to add
+  std::uint64_t swap = 0;                  ///< compare-and-swap: the new value
+  std::span<const Sge> sges;  ///< READ: where the bytes go; atomics: where the old value goes, 8 bytes in all
   // Datagrams (UD) only.
   const DatagramAddress* address = nullptr;  ///< copied when posted
   std::uint32_t dest_qpn = 0;
@@ -122,6 +147,7 @@ struct Completion {
   std::uint32_t qp_num = 0;
   std::uint32_t src_qp = 0;
   std::uint32_t flags = 0;
+  std::uint32_t invalidated_key = 0;  ///< with kWcWithInvalidate
 };
 
 /// Where a queue pair's packets go; fixed at RTR.

@@ -58,9 +58,11 @@ class Host {
  public:
   Host() : memory_(kGuard + kBytes + kGuard, kGuardByte) {
     pd_ = engine_.create_pd();
-    for (const std::uint32_t access :
-         {kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic, std::uint32_t{0}}) {
+    for (const std::uint32_t access : {kAccessLocalWrite | kAccessRemote | kAccessWindowBind, std::uint32_t{0}}) {
       keys_.push_back(engine_.memory().add({begin(), kBytes, begin(), access, 0, pd_, &ops_}).key);
+    }
+    for (const WindowType type : {WindowType::k1, WindowType::k2, WindowType::k2}) {
+      windows_.push_back(engine_.memory().add_window(pd_, type));
     }
     for (const std::uint32_t qpn : kQpns) {
       QpInit init;
@@ -151,7 +153,9 @@ class Host {
     h.va = begin() + script.byte() * 4U + ((odd & 4) != 0 ? script.word() : 0);
     h.rkey = (odd & 8) != 0 ? script.word() : keys_[(odd >> 4) & 1U];
     h.dma_length = (odd & 32) != 0 ? script.word() : script.byte() * 4U;
-    h.immediate = h.qkey = h.invalidate_rkey = h.src_qpn = script.byte();
+    h.immediate = h.qkey = h.src_qpn = script.byte();
+    h.invalidate_rkey = any_key(h.immediate);
+    if ((flags & 32) != 0) h.rkey = any_key(h.immediate);
     h.syndrome = script.byte();
     h.swap_add = h.compare = h.original = script.byte();
     const std::uint32_t sizes[] = {0, 256, h.dma_length, script.byte()};
@@ -181,6 +185,12 @@ class Host {
     engine_.commit(verdict, h, bytes, now_);
   }
 
+  /// A window's, with one of two tags, or a region's.
+  [[nodiscard]] std::uint32_t any_key(std::uint32_t choice) const {
+    const std::size_t which = choice % (windows_.size() + 1);
+    return which == windows_.size() ? keys_[0] : (windows_[which] & ~1U) | ((choice >> 7) & 1U);
+  }
+
   Sge piece_of_memory(Script& script) {
     const std::uint32_t offset = script.byte() * 4U;
     const std::uint32_t length = script.byte() * 4U;
@@ -199,14 +209,17 @@ class Host {
     const Sge sges[] = {piece_of_memory(script), piece_of_memory(script)};
     SendWr wr;
     wr.wr_id = ++wr_id_;
-    wr.opcode = static_cast<WrOpcode>(script.byte() % 7);
+    wr.opcode = static_cast<WrOpcode>(script.byte() % 10);
     const std::uint8_t flags = script.byte();
     wr.fence = (flags & 1) != 0;
     wr.inline_data = (flags & 2) != 0;
     wr.solicited = (flags & 4) != 0;
     wr.remote_address = begin();
-    wr.rkey = keys_[0];
+    wr.rkey = wr.opcode >= WrOpcode::kLocalInvalidate ? any_key(flags) : keys_[0];
     wr.sges = {sges, (flags >> 3) % 3U};
+    const WindowBinding binding{sges[0].address, sges[0].length, sges[0].lkey, flags & 0xeU};
+    wr.binding = &binding;
+    if (is_local(wr.opcode)) wr.sges = {};
     if (qp.post_send(wr) == 0) ++posted_;
     engine_.doorbell(qp, now_);
     poll();
@@ -259,6 +272,7 @@ class Host {
   Engine engine_{EngineConfig{}};
   PdId pd_ = 0;
   std::vector<std::uint32_t> keys_;
+  std::vector<std::uint32_t> windows_;
   std::vector<QueuePair*> qps_;
   Ps now_ = 0;
   int steps_ = 0;

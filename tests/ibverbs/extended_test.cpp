@@ -169,7 +169,6 @@ TEST_F(ExtendedTest, OneBadRequestStopsTheBatch) {
   EXPECT_EQ(outcome([&] { ibv_wr_atomic_fetch_add(qp_, 0, 0, 0); }), EINVAL) << "no room for the old value";
   EXPECT_EQ(outcome([&] { ibv_wr_atomic_write(qp_, 0, 0, bytes.data()); }), EOPNOTSUPP);
   EXPECT_EQ(outcome([&] { ibv_wr_set_ud_addr(qp_, nullptr, 0, 0); }), EINVAL);
-  EXPECT_EQ(outcome([&] { ibv_wr_local_inv(qp_, 0); }), EOPNOTSUPP);
   EXPECT_EQ(outcome([&] {
               for (int i = 0; i < 16; ++i) ibv_wr_send(qp_);
             }),

@@ -198,7 +198,7 @@ TEST_F(QpTest, ExtendedCreationRefusesWhatItDoesNotKnow) {
   wanted.qp_type = IBV_QPT_RC;
   wanted.pd = pd();
   wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  wanted.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_LOCAL_INV;
+  wanted.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO;
   errno = 0;
   EXPECT_EQ(ibv_create_qp_ex(context(), &wanted), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);

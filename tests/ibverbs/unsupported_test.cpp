@@ -27,7 +27,6 @@ TEST_F(UnsupportedTest, PointersAreNullWithErrno) {
   ibv_wq_init_attr wq{};
   errno = 0;
   expect_refused(ibv_reg_dmabuf_mr(pd(), 0, 4096, 0, -1, kAllAccess), "dmabuf");
-  expect_refused(ibv_alloc_mw(pd(), IBV_MW_TYPE_1), "mw");
   expect_refused(ibv_alloc_td(context(), &td), "td");
   expect_refused(ibv_alloc_parent_domain(context(), &domain), "parent domain");
   expect_refused(ibv_alloc_dm(context(), &dm), "dm");

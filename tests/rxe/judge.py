@@ -60,10 +60,13 @@ CASES = [
     Case("datagrams", "scenario=datagrams mtu=4096", captured=True, zero=SPOTLESS),
     Case("datagrams, 1 % loss", "scenario=datagrams mtu=4096", {"TENSORWIRE_FAULTS": "drop=1%,seed=5"}, guest_drops=("sent",),
          at_least=(OF_INITIATOR,)),
+    Case("leases", "scenario=leases kinds=write mtu=1024 count=150", captured=True, zero=SPOTLESS),
+    Case("leases, 1 % loss", "scenario=leases kinds=write mtu=1024 count=60 timeout=13",
+         {"TENSORWIRE_FAULTS": "drop=1%,seed=3"}, guest_drops=("sent",)),
     Case("ping-pong", "kinds=echo window=1 mtu=1024 count=200", zero=SPOTLESS),
     Case("receiver not ready", f"kinds={KINDS} mtu=1024 count=50 late=1", at_least=(REFUSED_FOR_NOW,)),
     *(Case(f"refused: {name}", f"scenario=refusal refusal={name} mtu=1024")
-      for name in ("wrong_key", "past_the_end", "read_only", "long_send")),
+      for name in ("wrong_key", "past_the_end", "read_only", "long_send", "no_window")),
     # The other way round rxe refuses it itself: it does not even post it.
     Case("refused: misaligned", "scenario=refusal refusal=misaligned mtu=1024", initiators=("here",)),
 ]

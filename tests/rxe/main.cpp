@@ -3,9 +3,9 @@
 //   rxe_peer serve PORT                       sessions, one after another, until it is killed
 //   rxe_peer run ADDRESS PORT KEY=VALUE...    one session with the server at ADDRESS
 //
-// Keys: initiator=here|there, scenario=reliable|datagrams|refusal, kinds=send,write,..., refusal=NAME, count=, window=,
-// mtu=, seed=, timeout=, late=0|1, loss=0|1, ipv6=0|1. Prints results and counters of both sides, "here" and "there";
-// exits 1 with one line when something was wrong on either.
+// Keys: initiator=here|there, scenario=reliable|datagrams|refusal|leases, kinds=send,write,..., refusal=NAME, count=,
+// window=, mtu=, seed=, timeout=, late=0|1, loss=0|1, ipv6=0|1. Prints results and counters of both sides, "here" and
+// "there"; exits 1 with one line when something was wrong on either.
 #include <sys/socket.h>
 
 #include <charconv>
@@ -55,7 +55,7 @@ std::uint32_t kinds(std::string_view names) {
 }
 
 Settings parse(std::span<char*> arguments) {
-  constexpr auto kScenarioNames = std::to_array<std::string_view>({"reliable", "datagrams", "refusal"});
+  constexpr auto kScenarioNames = std::to_array<std::string_view>({"reliable", "datagrams", "refusal", "leases"});
   Settings settings;
   for (const std::string_view argument : arguments) {
     const std::string_view key = argument.substr(0, argument.find('='));
@@ -99,6 +99,8 @@ Outcome run_scenario(Station& station, Control& control, const Settings& setting
       return run_datagrams(station, control, settings, role);
     case Scenario::kRefusal:
       return run_refusal(station, control, settings, role);
+    case Scenario::kLeases:
+      return run_leases(station, control, settings, role);
   }
   throw std::runtime_error{"an unknown scenario"};
 }

@@ -11,16 +11,16 @@
 
 namespace tensorwire::rxe {
 
-enum class Scenario : std::uint8_t { kReliable, kDatagrams, kRefusal };
+enum class Scenario : std::uint8_t { kReliable, kDatagrams, kRefusal, kLeases };
 
 enum class Kind : std::uint8_t { kSend, kSendImm, kWrite, kWriteImm, kRead, kFetchAdd, kCompareSwap, kEcho };
 inline constexpr auto kKindNames = std::to_array<std::string_view>(
     {"send", "send_imm", "write", "write_imm", "read", "fetch_add", "cmp_swap", "echo"});
 
 /// What the initiator asks for although the target must refuse it.
-enum class Refusal : std::uint8_t { kWrongKey, kPastTheEnd, kReadOnly, kLongSend, kMisaligned };
+enum class Refusal : std::uint8_t { kWrongKey, kPastTheEnd, kReadOnly, kLongSend, kMisaligned, kNoWindow };
 inline constexpr auto kRefusalNames =
-    std::to_array<std::string_view>({"wrong_key", "past_the_end", "read_only", "long_send", "misaligned"});
+    std::to_array<std::string_view>({"wrong_key", "past_the_end", "read_only", "long_send", "misaligned", "no_window"});
 
 /// Sent from client to server as it lies in memory: both are the same program.
 struct Settings {

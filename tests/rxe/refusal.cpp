@@ -26,14 +26,15 @@ struct Forbidden {
 };
 
 /// By Refusal. The NAK code follows from the class of the error (InfiniBand vol. 1, 9.7.4 and 9.9.2). rxe deviates
-/// once: a message that is longer than its receive is an invalid request, but Linux 6.1 calls it its own operational
-/// error.
+/// twice: a message that is longer than its receive is an invalid request, but Linux 6.1 calls it its own operational
+/// error; and it acknowledges a SEND with invalidate that names a region before it fails.
 constexpr auto kForbidden = std::to_array<Forbidden>({
     {IBV_WR_RDMA_WRITE, 100, 0, 0x0100, false, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR},
     {IBV_WR_RDMA_WRITE, 100, kRegion - 99, 0, false, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR},
     {IBV_WR_RDMA_WRITE, 100, 0, 0, true, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR},
     {IBV_WR_SEND, kReceive + 1, 0, 0, false, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR},
     {IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4, 0, false, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_INV_REQ_ERR},
+    {IBV_WR_SEND_WITH_INV, 0, 0, 0, false, IBV_WC_REM_ACCESS_ERR, IBV_WC_SUCCESS},
 });
 
 void ask(Station& station, const Forbidden& what, const Address& target) {
@@ -50,6 +51,7 @@ void ask(Station& station, const Forbidden& what, const Address& target) {
   } else if (what.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
     wr[0].wr.atomic = {.remote_addr = region.address + what.offset, .compare_add = 1, .swap = 0, .rkey = region.key};
   }
+  if (what.opcode == IBV_WR_SEND_WITH_INV) wr[0].invalidate_rkey = region.key;
   station.post_send(wr);
   const std::optional<ibv_wc> wc = station.next_completion(kBoundMs);
   if (!wc) throw std::runtime_error{"the refusal never came"};

@@ -27,6 +27,9 @@ struct Outcome {
 /// Datagrams, each answered by one of the same length.
 [[nodiscard]] Outcome run_datagrams(Station& station, Control& control, const Settings& settings, Role role);
 
+/// Memory windows: bound, used and invalidated, one after another.
+[[nodiscard]] Outcome run_leases(Station& station, Control& control, const Settings& settings, Role role);
+
 /// One operation that the target must refuse.
 [[nodiscard]] Outcome run_refusal(Station& station, Control& control, const Settings& settings, Role role);
 

@@ -33,6 +33,7 @@ class Memory {
   [[nodiscard]] std::span<std::byte> bytes() noexcept { return bytes_; }
   [[nodiscard]] std::uint64_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(bytes_.data()); }
   [[nodiscard]] std::uint32_t key() const noexcept { return mr_->rkey; }
+  [[nodiscard]] ibv_mr* region() const noexcept { return mr_.get(); }
   [[nodiscard]] ibv_sge sge(std::uint64_t offset, std::uint32_t length) const noexcept {
     return {.addr = address() + offset, .length = length, .lkey = mr_->lkey};
   }

@@ -266,6 +266,17 @@ TEST_F(FetchResponder, ARegionThatGoesAwayBeforeTheRequestThatFails) {
   EXPECT_FALSE(lab.host.engine.has_tx());
 }
 
+TEST_F(FetchResponder, ARepetitionFromARegionThatIsGoneIsNotGiven) {
+  lab.receive(lab.read(0, source, 8));
+  EXPECT_EQ(lab.pull().size(), 1U);
+  lab.receive(lab.read(0, source, 8));
+  ASSERT_TRUE(lab.host.engine.memory().remove(source.key));
+  EXPECT_TRUE(lab.pull().empty());
+  EXPECT_EQ(lab.end.qp->state(), QpState::kRts);
+  EXPECT_FALSE(lab.host.engine.has_tx());
+  EXPECT_EQ(lab.counters().resp_remote_access_errors, 0U);
+}
+
 TEST_F(FetchResponder, ASourceThatTheLinkCannotReadIsARemoteOperationalError) {
   lab.receive(lab.read(0, source, 3000));
   lab.receive(lab.write(Opcode::kRcWriteOnly, 3, source, 8), 8);

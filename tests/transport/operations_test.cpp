@@ -145,7 +145,7 @@ TEST_F(Operations, PostingRefusesWhatDoesNotFit) {
   const std::array huge = {Sge{0, 0x80000000U, 1}, Sge{0, 1, 1}};
   EXPECT_EQ(a.send(send_wr(1, huge)), EINVAL);
   wr = send_wr(1, {});
-  wr.opcode = static_cast<WrOpcode>(7);
+  wr.opcode = static_cast<WrOpcode>(10);
   EXPECT_EQ(a.send(wr), EOPNOTSUPP);
   wr = read_wr(1, {}, 0, 0);
   wr.inline_data = true;

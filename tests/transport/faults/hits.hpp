@@ -42,6 +42,7 @@ namespace tensorwire::transport::faults {
   X(kFetchForgotten, "responder: duplicate of a READ or atomic long gone") \
   X(kOldAckSent, "responder: ACK up to the next READ or atomic")        \
   X(kReplyBroken, "responder: NAK remote access in place of a response") \
+  X(kRepetitionBroken, "responder: no repetition from memory that is gone") \
   X(kReplyGone, "responder: NAK remote operational in place of a response") \
   X(kInvalidFetch, "responder: NAK invalid request, READ or atomic")    \
   X(kInvalidResources, "responder: NAK invalid request, responder resources") \
@@ -60,7 +61,7 @@ namespace tensorwire::transport::faults {
   X(kInvalidLength, "responder: NAK invalid request, packet length")    \
   X(kInvalidReth, "responder: NAK invalid request, message length")     \
   X(kInvalidTooLong, "responder: NAK invalid request, receive too short") \
-  X(kInvalidOpcode, "responder: NAK invalid request, not offered")      \
+  X(kAccessInvalidate, "responder: NAK remote access, to invalidate")   \
   X(kAccessQp, "responder: NAK remote access, queue pair's rights")     \
   X(kAccessKey, "responder: NAK remote access, unknown key")            \
   X(kAccessDomain, "responder: NAK remote access, protection domain")   \

@@ -260,6 +260,15 @@ void ReferenceQp::on_reply_sent(const TxDesc& desc) {
   if (!last) return;
   fetched->pending = false;
   fetched->answered = true;
+  end_broken_repetitions();
+}
+
+/// Whoever has had an answer gets it again only while its memory is there.
+void ReferenceQp::end_broken_repetitions() noexcept {
+  while (reply_broken() && oldest_reply()->answered) {
+    oldest_reply()->pending = false;
+    hits_(Point::kRepetitionBroken);
+  }
 }
 
 bool ReferenceQp::reply_broken() const noexcept {

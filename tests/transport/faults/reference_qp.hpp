@@ -155,6 +155,7 @@ class ReferenceQp {
   void on_reply_lost(std::uint32_t lost_psn);
   /// The source of the next reply is not registered: the engine may find that out at any time.
   [[nodiscard]] bool reply_broken() const noexcept;
+  void end_broken_repetitions() noexcept;
   void fail_reply(wire::NakCode code, std::uint32_t at_psn);
   [[nodiscard]] std::uint32_t reply_psn() const noexcept;
   [[nodiscard]] bool replies_pending() const noexcept;

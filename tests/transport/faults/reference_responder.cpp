@@ -76,9 +76,7 @@ Judgement ReferenceQp::judge_request(const wire::Headers& headers, std::uint32_t
   judgement.plan = RxPlan::kInvalidRequest;
   const bool starts = traits.position == Position::kFirst || traits.position == Position::kOnly;
   const bool ends = traits.position == Position::kLast || traits.position == Position::kOnly;
-  if ((!traits.send && !traits.write && !traits.fetch) || traits.invalidate) {
-    judgement.point = Point::kInvalidOpcode;
-  } else if (message_ != (starts ? Message::kNone : traits.send ? Message::kSend : Message::kWrite)) {
+  if (message_ != (starts ? Message::kNone : traits.send ? Message::kSend : Message::kWrite)) {
     judgement.point = Point::kInvalidOrder;
   } else if (bytes > limit || (!ends && bytes < limit) || (ends && !starts && bytes == 0)) {
     judgement.point = Point::kInvalidLength;
@@ -113,6 +111,11 @@ void ReferenceQp::judge_send(const wire::OpcodeTraits& traits, std::uint32_t byt
   if (end > receive.capacity) {
     judgement.plan = RxPlan::kTooLong;
     judgement.point = Point::kInvalidTooLong;
+    return;
+  }
+  if (traits.invalidate) {  // nobody has a window here
+    judgement.plan = RxPlan::kNotInvalidated;
+    judgement.point = Point::kAccessInvalidate;
     return;
   }
   judgement.plan = RxPlan::kExecute;
@@ -201,6 +204,9 @@ void ReferenceQp::commit(const Judgement& judgement, const wire::Headers& header
     case RxPlan::kTooLong:
       complete_receive(headers, WcStatus::kLocalLengthError, 0);
       return fail(wire::NakCode::kInvalidRequest);
+    case RxPlan::kNotInvalidated:
+      complete_receive(headers, WcStatus::kRemoteInvalidRequestError, 0);
+      return fail(wire::NakCode::kRemoteAccess);
     case RxPlan::kLocalProtection:
       complete_receive(headers, WcStatus::kLocalProtectionError, 0);
       return fail(wire::NakCode::kRemoteOperational);
@@ -297,6 +303,7 @@ void ReferenceQp::owe_ack() {
 void ReferenceQp::on_answer_sent(const TxDesc& desc) {
   const wire::Headers& h = desc.headers;
   require(owed != Owed::kNothing, "an answer is owed to the peer, once");
+  end_broken_repetitions();
   // Of a queue pair that failed before, nothing but this NAK tells that a response found its memory gone.
   if (state == QpState::kErr && reply_broken()) fail_reply(wire::NakCode::kRemoteAccess, reply_psn());
   require(!replies_pending(), "no ACK or NAK overtakes an answer with data");

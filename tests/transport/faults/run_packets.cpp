@@ -333,6 +333,7 @@ void Run::discover_failure(End& end) {
 
 void Run::settle_end(Connection& connection, std::size_t side) {
   End& end = connection.ends[side];
+  end.ref.end_broken_repetitions();
   discover_failure(end);
   require(end.qp->state() == end.ref.state, "the queue pair is in the state that the rules name");
 

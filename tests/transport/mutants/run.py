@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Builds each mutant of the engine (table.py) and lets the fault simulation look for it. One that survives fails the run.
+"""Builds each mutant of the engine (table.py) and lets its judge look for it: the fault simulation, or where the table says so
+unit tests. One that survives fails the run.
 
-Only the mutated file is compiled; the rest of the program is what test_faults was linked from. Needs a build folder that
-Ninja made, in which test_faults is built.
+Only the mutated file is compiled; the rest of the program is what the judge was linked from. Needs a build folder that Ninja
+made, in which test_faults and test_transport are built.
 """
 
 import argparse
@@ -38,10 +39,11 @@ def compile_commands(build: pathlib.Path) -> dict[str, list[str]]:
     return commands
 
 
-def link_command(build: pathlib.Path) -> list[str]:
-    """How test_faults was linked, without its output."""
-    listed = subprocess.run(["ninja", "-C", build, "-t", "commands", "test_faults"], check=True, capture_output=True, text=True)
-    linking = [line for line in listed.stdout.splitlines() if "-o tests/transport/faults/test_faults " in line][-1]
+def link_command(build: pathlib.Path, program: str) -> list[str]:
+    """How this program of the build folder was linked, without its output."""
+    target = pathlib.Path(program).name
+    listed = subprocess.run(["ninja", "-C", build, "-t", "commands", target], check=True, capture_output=True, text=True)
+    linking = [line for line in listed.stdout.splitlines() if f"-o {program} " in line][-1]
     words = [word for word in shlex.split(linking.split("&&")[1])]
     output = words.index("-o")
     del words[output:output + 2]
@@ -54,7 +56,8 @@ class Mill:
         self.seeds = seeds
         self.folder = build / "mutants"
         self.compilers = compile_commands(build)
-        self.linker = link_command(build)
+        self.simulation = link_command(build, "tests/transport/faults/test_faults")
+        self.unit_tests = link_command(build, "tests/transport/test_transport")
 
     def make(self, mutant: Mutant) -> pathlib.Path:
         text = (SOURCES / mutant.file).read_text()
@@ -66,10 +69,11 @@ class Mill:
         source.write_text(text.replace(mutant.old, mutant.new))
         item = folder / (mutant.file + ".o")
         self.call([*self.compilers[mutant.file], "-c", str(source), "-o", str(item)])
-        program = folder / "test_faults"
+        program = folder / "judge"
+        linker = self.unit_tests if mutant.unit_tests else self.simulation
         # Before the libraries, so that the mutated file is found first.
-        at = next(i for i, word in enumerate(self.linker) if word.endswith(".o"))
-        self.call([*self.linker[:at], str(item), *self.linker[at:], "-o", str(program)])
+        at = next(i for i, word in enumerate(linker) if word.endswith(".o"))
+        self.call([*linker[:at], str(item), *linker[at:], "-o", str(program)])
         return program
 
     def call(self, command: list[str]) -> None:
@@ -84,17 +88,20 @@ class Mill:
         except RuntimeError as error:
             return False, f"cannot be built: {error}"
         try:
-            done = subprocess.run([program, "--seeds", str(self.seeds), "--no-hits"], capture_output=True, text=True,
-                                  timeout=RUN_LIMIT_S)
+            looking = [f"--gtest_filter={mutant.unit_tests}", "--gtest_brief=1", "--gtest_fail_fast"]
+            if not mutant.unit_tests:
+                looking = ["--seeds", str(self.seeds), "--no-hits"]
+            done = subprocess.run([program, *looking], capture_output=True, text=True, timeout=RUN_LIMIT_S)
         except subprocess.TimeoutExpired:
             return True, "it hangs"
         finally:
             program.unlink()
         if done.returncode == 0:
-            return False, f"survived {self.seeds} seeds"
+            return False, f"survived {mutant.unit_tests or f'{self.seeds} seeds'}"
         if done.returncode < 0:
             return True, f"it dies of signal {-done.returncode}"
-        return True, done.stdout.splitlines()[0] if done.stdout else f"exit status {done.returncode}"
+        told = [line for line in done.stdout.splitlines() if not mutant.unit_tests or line.startswith("[  FAILED  ]")]
+        return True, told[0] if told else f"exit status {done.returncode}"
 
 
 def main() -> int:

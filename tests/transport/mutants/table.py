@@ -1,4 +1,5 @@
-"""Engines with one mistake each. The fault simulation must find every one of them.
+"""Engines with one mistake each. The fault simulation must find every one of them; where it cannot see the mistake, the unit
+tests that `unit_tests` names (a filter of GoogleTest) must.
 
 A mutant is an edit of one source file of src/transport: `old` stands there exactly once and becomes `new`. When the engine
 is rewritten and `old` is not found any more, the mutant is to be rewritten with it.
@@ -13,6 +14,7 @@ class Mutant(NamedTuple):
     file: str
     old: str
     new: str
+    unit_tests: str = ""
 
 
 MUTANTS = [
@@ -272,4 +274,56 @@ MUTANTS = [
     Mutant("read_response_unchecked_length", "a READ response may be shorter than asked for",
            "requester_fetch.cpp", " || bytes != payload_of(wqe, packet)) return RxPlan::kResponseBad;",
            " || bytes > payload_of(wqe, packet)) return RxPlan::kResponseBad;"),
+
+    # --- memory windows, which the simulation has not
+    Mutant("window_range_unchecked", "a window reaches one byte further than it was bound",
+           "memory_windows.cpp", "length <= size && address - begin <= size - length;", "length <= size + 1 && address - begin <= size + 1 - length;",
+           "Window*:MemoryWindows*"),
+    Mutant("window_tag_unchecked", "any tag opens a window",
+           "memory_windows.cpp", "window->key != key || window->region == nullptr) return AccessResult::kBadKey;",
+           "window->region == nullptr) return AccessResult::kBadKey;", "Window*:MemoryWindows*"),
+    Mutant("window_of_other_queue_pair", "a type 2 window serves every queue pair of its domain",
+           "memory_windows.cpp", "(window->type == WindowType::k2 && window->qpn != qpn)) return AccessResult::kWrongPd;",
+           "false) return AccessResult::kWrongPd;", "Window*:MemoryWindows*"),
+    Mutant("window_rights_unchecked", "a window may be written that was bound for reading",
+           "memory_windows.cpp", "if ((window->access & rights) != rights) return AccessResult::kNoRight;", "(void)rights;",
+           "Window*:MemoryWindows*"),
+    Mutant("window_of_any_region", "a window may be bound to a region that does not permit it",
+           "memory_windows.cpp", "if ((region->access & kAccessWindowBind) == 0) return false;", "", "Window*:MemoryWindows*"),
+    Mutant("window_makes_writable", "a window may be written whose region may not, not even by its owner",
+           "memory_windows.cpp", "if (writable && (region->access & kAccessLocalWrite) == 0) return false;", "(void)writable;",
+           "Window*:MemoryWindows*"),
+    Mutant("bound_window_bound_again", "a bound type 2 window may be bound elsewhere",
+           "memory_windows.cpp", "window->type == WindowType::k2 && (window->region != nullptr || closes)",
+           "window->type == WindowType::k2 && closes", "Window*:MemoryWindows*"),
+    Mutant("region_goes_under_its_windows", "a region with windows bound to it may be deregistered",
+           "memory.cpp", "if (region != nullptr && region->windows != 0) return false;", "(void)region;", "Window*:MemoryWindows*"),
+    Mutant("type_one_invalidated", "a peer may invalidate a type 1 window",
+           "memory_windows.cpp", "window->type == WindowType::k2 && window->region != nullptr &&", "window->region != nullptr &&",
+           "Window*:MemoryWindows*"),
+    Mutant("invalidated_by_anyone", "a window is invalidated through another queue pair",
+           "memory_windows.cpp", "window->pd == pd && window->qpn == qpn;", "window->pd == pd;", "Window*:MemoryWindows*"),
+    Mutant("windows_outlive_queue_pair", "a destroyed queue pair leaves its windows open",
+           "engine.cpp", "  impl_->memory.unbind_all(qp.qpn());\n", "", "Window*:MemoryWindows*"),
+    Mutant("invalidated_at_judging_only", "a SEND with invalidate is judged, and invalidates nothing",
+           "responder_commit.cpp", "!core_.memory.invalidate(headers.invalidate_rkey,", "!core_.memory.can_invalidate(headers.invalidate_rkey,",
+           "Window*"),
+    Mutant("invalidate_unjudged", "what cannot be invalidated is noticed only when the bytes are placed",
+           "responder_classify.cpp", "if (traits.invalidate && !core_.memory", "if (false && !core_.memory", "WindowJudging*:Window*"),
+    Mutant("invalidation_unsaid", "the completion does not say what was invalidated",
+           "responder_commit.cpp", "    completion.flags = kWcWithInvalidate;\n", "", "Window*"),
+    Mutant("invalidation_said_of_failure", "a receive that failed says that something was invalidated",
+           "responder_commit.cpp", "if (traits.invalidate && status == WcStatus::kSuccess) {", "if (traits.invalidate) {", "Window*"),
+    Mutant("bound_again_when_sent_again", "going back executes local requests a second time",
+           "requester_local.cpp", "  if (next_index_ == started_) {\n    wqe.first_psn", "  if (true) {\n    wqe.first_psn", "Window*"),
+    Mutant("local_request_overtakes", "a local request completes before those before it",
+           "requester_local.cpp", "while (queue.head() != started_ && queue.at(queue.head()).local) complete_head", "if (started_ != 0) complete_head",
+           "Window*"),
+    Mutant("local_request_takes_a_psn", "a binding takes a PSN",
+           "requester_local.cpp", "    wqe.packets = wqe.request_packets = 0;\n", "    wqe.packets = wqe.request_packets = 1;\n    next_psn_ = high_psn_ = wire::psn_add(next_psn_, 1);\n",
+           "Window*"),
+    Mutant("key_of_another", "a SEND with invalidate names its key only in messages of one packet",
+           "requester_tx.cpp", "if (last && wqe.opcode == WrOpcode::kSendInvalidate) h.", "if (first && wqe.opcode == WrOpcode::kSendInvalidate) h.", "Window*"),
+    Mutant("repetition_kills", "a READ that comes again after its window was closed fails the queue pair",
+           "responder_tx.cpp", "      if (record.answered) {\n", "      if (false) {\n", "Window*:FetchResponder*"),
 ]
