@@ -103,6 +103,14 @@ std::size_t Scheduler::fill(Ps now, std::uint64_t budget_bytes, std::span<TxDesc
   return count;
 }
 
+/// One rate for all that a queue pair sends: a reply holds back requests, and the other way round.
+void Scheduler::pace(Qp& qp, std::uint32_t payload_bytes, Ps now) noexcept {
+  qp.pace(payload_bytes, now);
+  if (!qp.paced()) return;
+  data_done(qp);
+  replies_done(qp);
+}
+
 std::size_t Scheduler::fill_control(Path& path, std::span<TxDesc> out) noexcept {
   std::size_t count = 0;
   while (count < out.size() && !path.control.empty()) {
@@ -126,8 +134,7 @@ std::size_t Scheduler::fill_replies(Path& path, Ps now, std::uint64_t& budget_by
     const std::uint32_t bytes = qp.responder.next_reply_payload();
     if (bytes > budget_bytes && count != 0) break;
     if (!qp.responder.build_reply(out[count])) continue;  // a NAK took its place
-    if (qp.congestion != nullptr) qp.pace(bytes, now);
-    if (qp.paced()) replies_done(qp);
+    if (qp.congestion != nullptr) pace(qp, bytes, now);
     ++count;
     budget_bytes -= std::min<std::uint64_t>(bytes, budget_bytes);
     path.reply_turn_left -= std::min<std::uint64_t>(bytes, path.reply_turn_left);
@@ -151,7 +158,7 @@ std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t& budget_bytes
       break;
     }
     if (!qp.build(out[count], now)) continue;  // it has told whether it stays on the list
-    if (qp.congestion != nullptr) qp.pace(bytes, now);
+    if (qp.congestion != nullptr) pace(qp, bytes, now);
     ++count;
     budget_bytes -= std::min<std::uint64_t>(bytes, budget_bytes);
     path.turn_left -= std::min(charge, path.turn_left);

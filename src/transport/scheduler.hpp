@@ -84,6 +84,7 @@ class Scheduler {
  private:
   void refresh(Path& path) noexcept;
   void complete_given() noexcept;
+  void pace(Qp& qp, std::uint32_t payload_bytes, Ps now) noexcept;
   static std::size_t fill_control(Path& path, std::span<TxDesc> out) noexcept;
   /// Both add descriptors from `count` on and return the new count.
   std::size_t fill_replies(Path& path, Ps now, std::uint64_t& budget_bytes, std::span<TxDesc> out,

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "lab.hpp"
 #include "world.hpp"
 
 namespace tensorwire::transport::test {
@@ -313,6 +314,31 @@ TEST(Dcqcn, AHeldBackQueuePairEndsCleanly) {
   a.host->engine.destroy_qp(*a.qp);
   world.settle();
   EXPECT_EQ(a.host->engine.next_deadline(), kNever);
+}
+
+// One rate for all that a queue pair sends: its responses hold back its requests, and the other way round.
+TEST(Dcqcn, ResponsesAndRequestsShareARate) {
+  EngineConfig config;
+  config.dcqcn = dcqcn_paper(40 * kGbps);
+  config.dcqcn.burst_bytes = 0;
+  config.dcqcn.increase_period = kSecond;  // it stays at the 10 Mb/s that twenty CNPs bring it to
+  Lab lab({}, config);
+  wire::Headers cnp;
+  cnp.opcode = wire::Opcode::kCnp;
+  cnp.dest_qpn = Lab::kQpn;
+  for (int i = 0; i < 20; ++i) lab.receive(cnp, wire::kCnpPayloadBytes);
+  Buffer bytes = lab.host.buffer(1 << 16);
+  const std::array sges = {bytes.sge(0, 1000)};
+  for (std::uint32_t n = 0; n < 4; ++n) {
+    ASSERT_EQ(lab.receive(lab.read(n, bytes, 1000)).action, RxAction::kControl);
+    ASSERT_EQ(lab.end.send(write_wr(n, sges, bytes.address(), bytes.key), lab.now), 0);
+  }
+  for (int n = 0; n < 8; ++n) {
+    EXPECT_EQ(lab.pull().size(), 1U) << n;
+    lab.timer_at(lab.now + 200 * kMicrosecond);
+    EXPECT_EQ(lab.pull().size(), 0U) << n;
+    lab.timer_at(lab.now + 2 * kMillisecond);
+  }
 }
 
 }  // namespace
