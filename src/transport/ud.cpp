@@ -99,9 +99,11 @@ void Ud::fail_send(WcStatus status) noexcept {
 void Ud::source_lost(std::uint32_t psn) noexcept {
   const std::int32_t back = wire::psn_diff(next_psn_, psn);
   const std::uint32_t with_link = next_index_ - qp_.send_queue().head();
-  if (failure_ != WcStatus::kSuccess || back <= 0 || static_cast<std::uint32_t>(back) > with_link) return;
+  if (back <= 0 || static_cast<std::uint32_t>(back) > with_link) return;
+  const std::uint32_t index = next_index_ - static_cast<std::uint32_t>(back);
+  if (failure_ != WcStatus::kSuccess && index - failed_index_ < with_link) return;  // the earlier of two counts
   // Only noted: the link still reads the packets that it was given together with this one.
-  failed_index_ = next_index_ - static_cast<std::uint32_t>(back);
+  failed_index_ = index;
   failure_ = WcStatus::kLocalProtectionError;
   core_.scheduler.data_done(qp_);
 }

@@ -243,6 +243,25 @@ TEST_F(UdTest, MemoryThatIsGoneWhenTheLinkReadsItIsALocalError) {
   EXPECT_EQ(a.qp->state(), QpState::kSqe);
 }
 
+// The next one was found to be without a source before the link lost this one: the earlier failure is the one that
+// counts.
+TEST_F(UdTest, AFailureOfTheLinkComesBeforeOneThatWaits) {
+  ASSERT_EQ(send(0, 10), 0);
+  ASSERT_EQ(send(1, 10), 0);
+  const std::array nowhere = {Sge{1, 10, 0x1234'5678}};
+  ASSERT_EQ(a.send(datagram(2, address_of(a, b), b, nowhere)), 0);
+  std::array<TxDesc, 4> batch;
+  ASSERT_EQ(a.host->engine.next_tx(0, 1 << 20, batch), 2U);
+  a.host->engine.tx_failed(batch[1], 0);
+  a.host->engine.tx_failed(batch[0], 0);
+  EXPECT_EQ(a.host->engine.next_tx(0, 1 << 20, batch), 0U);
+  const auto done = a.poll();
+  ASSERT_EQ(done.size(), 3U);
+  EXPECT_EQ(done[0].status, WcStatus::kLocalProtectionError);
+  EXPECT_EQ(done[1].status, WcStatus::kFlushError);
+  EXPECT_EQ(done[2].status, WcStatus::kFlushError);
+}
+
 TEST_F(UdTest, AReceiveBufferThatMayNotBeWrittenIsOurError) {
   Buffer readonly = b.host->buffer(1024, 0);
   ASSERT_EQ(b.receive(1, {readonly.sge(0, 1024)}), 0);
