@@ -19,7 +19,13 @@ std::vector<std::byte> Adversary::take_buffer() {
 Packet Adversary::copy(const Packet& packet) {
   std::vector<std::byte> bytes = take_buffer();
   bytes.assign(packet.bytes.begin(), packet.bytes.end());
-  Packet made{packet.arrival, 0, packet.to, packet.ip_id, packet.flow, packet.source, packet.label, {}};
+  Packet made;
+  made.to = packet.to;
+  made.ip_id = packet.ip_id;
+  made.traffic_class = packet.traffic_class;
+  made.flow = packet.flow;
+  made.source = packet.source;
+  made.label = packet.label;
   made.bytes = std::move(bytes);
   return made;
 }
@@ -53,6 +59,12 @@ void Adversary::send(std::size_t from, Packet packet, Ps departure) {
     hits_(Point::kFaultReorder);
     arrival += (2 + random_.below(20)) * kMicrosecond;
   }
+  constexpr std::uint8_t kEcn = 3;  // 1 and 2: capable, 3: congestion experienced
+  const std::uint8_t ecn = packet.traffic_class & kEcn;
+  if ((ecn == 1 || ecn == 2) && random_.chance(scenario_.mark)) {
+    hits_(Point::kFaultMark);
+    packet.traffic_class |= kEcn;
+  }
   if (random_.chance(scenario_.duplicate)) {
     hits_(Point::kFaultDuplicate);
     inject(copy(packet), arrival + random_.below(10) * kMicrosecond);
@@ -68,10 +80,19 @@ void Adversary::send(std::size_t from, Packet packet, Ps departure) {
 void Adversary::corrupt(Packet& packet) {
   packet.label.truth = Truth::kCorrupt;
   const auto size = static_cast<std::uint32_t>(packet.bytes.size());
-  switch (random_.below(8)) {
+  switch (random_.below(9)) {
     case 0:
-      hits_(Point::kFaultIpId);
-      packet.ip_id = static_cast<std::uint16_t>(packet.ip_id ^ (1U << random_.below(16)));
+      if (packet.flow.is_ipv4()) {
+        hits_(Point::kFaultIpId);
+        packet.ip_id = static_cast<std::uint16_t>(packet.ip_id ^ (1U << random_.below(16)));
+        return;
+      }
+      hits_(Point::kFaultDestination);  // IPv6 has no identification
+      packet.flow.destination.bytes[random_.below(16)] ^= static_cast<std::uint8_t>(1 + random_.below(255));
+      return;
+    case 2:
+      hits_(Point::kFaultPort);
+      packet.flow.source_port = static_cast<std::uint16_t>(packet.flow.source_port ^ (1U << random_.below(16)));
       return;
     case 1:
       hits_(Point::kFaultCut);

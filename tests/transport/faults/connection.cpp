@@ -34,12 +34,20 @@ void Connection::create(std::uint8_t index, PathId path_a, PathId path_b, std::u
   index_ = index;
   mtu_ = choose_mtu(random_);
   rd_atomic_ = static_cast<std::uint8_t>(1 + random_.below(random_.below(2) == 0 ? 3 : kMaxRdAtomic));
+  const std::uint32_t family = random_.below(scenario_.families);
+  if (family != 0) hits_(family == 1 ? Point::kLinkLocal : Point::kRoutable);
   for (std::size_t side = 0; side < 2; ++side) {
     End& end = ends[side];
     end.qpn = (random_.below(1U << 20) << 4 | (2U * index_ + static_cast<std::uint32_t>(side))) & wire::kQpnMask;
     if (end.qpn == 0) end.qpn = 1U << 20;
     end.path = side == 0 ? path_a : path_b;
     end.caps = {1 + random_.below(30), 1 + random_.below(30), 4, 4, kMaxInline};
+    if (end.srq != nullptr) end.ref.share(end.srq->ref);
+    end.send_cq = &end.host->choose_cq(random_);
+    end.recv_cq = &end.host->choose_cq(random_);
+    end.gid = end.host->gids[family];
+    end.traffic_class = static_cast<std::uint8_t>(random_.below(64) << 2);
+    if (scenario_.credits) end.credits = static_cast<End::Credits>(random_.below(3));
     create_qp(end);
     Direction& direction = directions[side];
     direction.operations.choose(random_, operations, mtu_bytes(mtu_), kMaxInline, scenario_.defect);
@@ -84,8 +92,10 @@ void Connection::create_qp(End& end) {
   QpInit init;
   init.qpn = end.qpn;
   init.pd = end.host->pd;
-  init.send_cq = init.recv_cq = &end.host->cq;
+  init.send_cq = &end.send_cq->queue;
+  init.recv_cq = &end.recv_cq->queue;
   init.caps = end.caps;
+  if (end.srq != nullptr) init.srq = &end.srq->engine;
   end.qp = &end.host->engine.create_qp(init);
 }
 
@@ -126,7 +136,7 @@ void Connection::make_agreement(std::size_t side) {
   ReferenceConfig& c = end.wanted;
   c.qpn = end.qpn;
   c.peer_qpn = ends[1 - side].qpn;
-  c.peer = ends[1 - side].host->gid;
+  c.peer = ends[1 - side].gid;
   c.pd = end.host->pd;
   c.access = test::kEveryAccess;
   if (scenario_.has(Fault::kDefect) && random_.below(8) == 0) c.access &= ~(kAccessRemoteWrite << random_.below(3));
@@ -143,6 +153,7 @@ void Connection::make_agreement(std::size_t side) {
   c.window = scenario_.engine.qp_window_bytes;
   c.path_window = scenario_.path_window;
   c.rd_atomic = c.dest_rd_atomic = rd_atomic_;
+  c.dcqcn = scenario_.engine.dcqcn;
   if (scenario_.has(Fault::kDefect) && random_.below(8) == 0)
     c.dest_rd_atomic = static_cast<std::uint8_t>(random_.below(rd_atomic_));
 }
@@ -166,13 +177,15 @@ void Connection::join(std::size_t side, Ps now) {
     default:
       break;
   }
-  if (end.ref.state != QpState::kReset && random_.below(3) == 0) {
+  if (end.send_cq->overrun() || end.recv_cq->overrun() || (end.ref.state != QpState::kReset && random_.below(3) == 0)) {
     hits_(Point::kDestroyed);
-    engine.destroy_qp(*end.qp);
-    require(engine.find_qp(end.qpn) == nullptr, "a destroyed queue pair is gone");
-    create_qp(end);
+    replace_qp(end);
   } else {
     require(engine.modify_qp(*end.qp, {}, kAttrState, now) == 0, "any state goes to RESET");
+  }
+  if (end.ref.holds()) {
+    hits_(Point::kSrqHeldForgotten);
+    end.srq->slots.give_back(end.ref.front_receive()->wr_id);
   }
   end.life = life;
   directions[1 - side].next_receive = directions[1 - side].first_operation;
@@ -181,9 +194,19 @@ void Connection::join(std::size_t side, Ps now) {
   end.step_at = now + random_.below(3) * kMicrosecond;
 }
 
+/// Destroyed and made again, on completion queues that work.
+void Connection::replace_qp(End& end) {
+  end.host->engine.destroy_qp(*end.qp);
+  require(end.host->engine.find_qp(end.qpn) == nullptr, "a destroyed queue pair is gone");
+  end.send_cq = &end.host->fit(*end.send_cq);
+  end.recv_cq = &end.host->fit(*end.recv_cq);
+  create_qp(end);
+}
+
 void Connection::step(std::size_t side, Ps now) {
   End& end = ends[side];
   end.step_at = kNever;
+  if (end.ref.state == QpState::kReset && (end.send_cq->overrun() || end.recv_cq->overrun())) replace_qp(end);
   if (end.ref.state == QpState::kErr) return;  // it failed before it was up
   if (end.ref.state == QpState::kInit && scenario_.has(Fault::kRestart) && random_.below(6) == 0)
     return join(side, now);  // its owner thought better of it
@@ -191,7 +214,8 @@ void Connection::step(std::size_t side, Ps now) {
   QpAttr attr;
   attr.access_flags = c.access;
   attr.has_grh = true;
-  attr.av.local = end.host->gid;
+  attr.av.local = end.gid;
+  attr.av.traffic_class = end.traffic_class;
   attr.av.remote = c.peer;
   attr.dest_qpn = c.peer_qpn;
   attr.path_mtu = mtu_;
@@ -250,199 +274,20 @@ bool Connection::finished() const noexcept {
   return true;
 }
 
-// ---- the application
+// ---- what its queue pairs have
 
-SgeList Connection::cut(std::uint64_t address, std::uint32_t length, std::uint32_t key) {
-  SgeList sges;
-  while (sges.count < 3 && random_.below(2) == 0) {
-    const std::uint32_t part = random_.below(length + 1);
-    sges.add({address, part, key});
-    address += part;
-    length -= part;
-  }
-  if (length != 0 || random_.below(2) == 0) sges.add({address, length, key});
-  return sges;
-}
-
-void Connection::send_list(std::size_t side, const Operation& op, SgeList& sges) {
-  const Zone& zone = op.fetches() ? directions[side].landing : directions[side].source;
-  const std::uint64_t address = zone.address + (op.fetches() ? op.target : op.source);
-  if (op.inline_data) {  // taken when posted: what the memory holds afterwards does not count
-    scratch_.resize(kMaxInline);
-    std::memcpy(scratch_.data(), reinterpret_cast<const void*>(address), op.length);
-    sges = cut(reinterpret_cast<std::uintptr_t>(scratch_.data()), op.length, 0);
-    return;
-  }
-  switch (op.defect) {
-    case Defect::kSourceUnknownKey:
-      sges = cut(address, op.length, zone.key ^ 0x5a5a'0001U);
-      break;
-    case Defect::kSourceOtherDomain:
-      sges = cut(address, op.length, zone.other_domain);
-      break;
-    case Defect::kSourceDeregistered:
-      sges = cut(address, op.length, zone.deregistered);
-      break;
-    case Defect::kSourcePastEnd:
-      if (op.length == 0) break;
-      sges.add({zone.end() - op.length + 1, op.length, zone.key});
-      break;
-    case Defect::kReceiveNoRight:
-      sges = cut(address, op.length, op.fetches() ? zone.no_right : zone.key);
-      break;
-    default:
-      sges = cut(address, op.length, zone.key);
-  }
-}
-
-void Connection::name_target(std::size_t side, const Operation& op, SendWr& wr) {
-  const Zone& zone = is_atomic(op.opcode)           ? directions[side].words
-                     : op.opcode == WrOpcode::kRead ? directions[1 - side].source
-                                                    : directions[side].target;
-  wr.remote_address = zone.address + (op.fetches() ? op.source : op.target);
-  wr.rkey = zone.key;
-  switch (op.defect) {
-    case Defect::kRemoteUnknownKey:
-      wr.rkey = zone.key ^ 0x5a5a'0001U;
-      break;
-    case Defect::kRemoteOtherDomain:
-      wr.rkey = zone.other_domain;
-      break;
-    case Defect::kRemoteNoRight:
-      wr.rkey = zone.no_right;
-      break;
-    case Defect::kRemoteDeregistered:
-      wr.rkey = zone.deregistered;
-      break;
-    case Defect::kRemotePastEnd:
-      wr.remote_address = zone.end() - op.length + 1;
-      break;
-    case Defect::kRemoteBeforeStart:
-      wr.remote_address = zone.address - 1;
-      break;
-    case Defect::kRemoteWraps:
-      wr.remote_address = ~std::uint64_t{0} - random_.below(op.length + 1);
-      break;
-    default:
-      if (op.length == 0 && random_.below(2) == 0) wr.rkey = static_cast<std::uint32_t>(random_.next());
-  }
-}
-
-bool Connection::post_send(std::size_t side, Ps now) {
-  Direction& direction = directions[side];
-  End& end = ends[side];
-  if (direction.all_posted() || end.life != life) return false;
-  if (end.ref.state != QpState::kRts && end.ref.state != QpState::kErr) return false;
-  const Operation& op = direction.operations.all[direction.next_operation];
-  SgeList sges;
-  send_list(side, op, sges);
-  SendWr wr;
-  wr.wr_id = direction.next_operation;
-  wr.opcode = op.opcode;
-  wr.signaled = op.signaled;
-  wr.solicited = op.solicited;
-  wr.inline_data = op.inline_data;
-  wr.immediate = op.immediate;
-  wr.fence = op.fence;
-  wr.compare_add = op.compare_add;
-  wr.swap = op.swap;
-  name_target(side, op, wr);
-  wr.sges = sges.span();
-  const int result = end.qp->post_send(wr);
-  const bool full = end.ref.sends_outstanding() == end.caps.max_send_wr;
-  require(result == (full ? ENOMEM : 0), "a request is taken unless the ring is full");
-  if (full) return false;
-  if (op.inline_data) std::fill(scratch_.begin(), scratch_.end(), std::byte{0x3c});
-  end.ref.post_send(wr, sges);
-  end.host->engine.doorbell(*end.qp, now);
-  end.ref.doorbell();
-  ++direction.next_operation;
-  return true;
-}
-
-bool Connection::post_sends(std::size_t side, Ps now) {
-  if (ends[side].ref.state == QpState::kErr && random_.below(8) != 0) return false;
-  bool posted = false;
-  for (std::uint32_t n = 1 + random_.below(5); n != 0 && post_send(side, now); --n) posted = true;
-  return posted;
-}
-
-SgeList Connection::receive_list(const Direction& direction, const Operation& op) {
-  const Zone& zone = direction.target;
-  const std::uint64_t address = zone.address + op.target;
-  switch (op.defect) {
-    case Defect::kReceiveShort:
-      return cut(address, op.length == 0 ? 0 : op.length - 1 - random_.below(op.length), zone.key);
-    case Defect::kReceiveUnknownKey:
-      return cut(address, op.length, zone.key ^ 0x5a5a'0001U);
-    case Defect::kReceiveNoRight:
-      return cut(address, op.length, zone.no_right);
-    case Defect::kReceiveOtherDomain:
-      return cut(address, op.length, zone.other_domain);
-    case Defect::kReceivePastEnd: {
-      SgeList sges;
-      sges.add({address, static_cast<std::uint32_t>(zone.end() - address) + 1, zone.key});
-      return sges;
-    }
-    default:
-      return cut(address, op.room, zone.key);
-  }
-}
-
-bool Connection::post_receive(std::size_t side) {
-  Direction& direction = directions[1 - side];
-  End& end = ends[side];
-  if (end.life != life || end.ref.state == QpState::kReset) return false;
-  const auto& all = direction.operations.all;
-  while (direction.next_receive < all.size() && !all[direction.next_receive].consumes_receive())
-    ++direction.next_receive;
-  if (direction.next_receive == all.size()) return false;
-  const Operation& op = all[direction.next_receive];
-  SgeList sges;
-  if (op.is_send()) sges = receive_list(direction, op);
-  const int result = end.qp->post_recv({direction.next_receive, sges.span()});
-  const bool full = end.ref.receives_outstanding() == end.caps.max_recv_wr;
-  require(result == (full ? ENOMEM : 0), "a receive is taken unless the ring is full");
-  if (full) return false;
-  end.ref.post_receive(direction.next_receive, sges);
-  ++direction.next_receive;
-  return true;
-}
-
-bool Connection::post_receives(std::size_t side) {
-  if (ends[side].ref.state == QpState::kErr) return false;  // there they are flushed at the next doorbell only
-  bool posted = false;
-  std::uint32_t n = scenario_.has(Fault::kStarve) ? random_.below(3) : 30;
-  for (; n != 0 && post_receive(side); --n) posted = true;
-  return posted;
-}
-
-void Connection::check_promise(std::size_t side, const Completion& completion) {
-  if (completion.status != WcStatus::kSuccess) return;
+SimCq& Connection::queue_of(const End& end, const Completion& completion) noexcept {
   const bool received = completion.opcode == WcOpcode::kRecv || completion.opcode == WcOpcode::kRecvWithImm;
-  const std::size_t sender = received ? 1 - side : side;
-  Direction& direction = directions[sender];
-  const Operation& op = direction.operations.all[completion.wr_id];
-  if (op.fetches()) return check_fetched(side, completion, op);
-  if (received) {
-    require(completion.byte_len == op.length, "a receive completion counts the message's bytes");
-    require(!op.has_immediate() || completion.immediate == op.immediate, "an immediate arrives with its message");
-    require((completion.flags == kWcWithImm) == op.has_immediate(), "an immediate arrives with its message");
-  }
-  const std::byte* sent = ends[sender].host->arena.at(direction.source.address + op.source);
-  const std::byte* arrived = ends[1 - sender].host->arena.at(direction.target.address + op.target);
-  require(std::memcmp(sent, arrived, op.length) == 0, "no completion before its data");
+  return received ? *end.recv_cq : *end.send_cq;
 }
 
-void Connection::check_fetched(std::size_t side, const Completion& completion, const Operation& op) {
-  const Direction& direction = directions[side];
-  const std::byte* arrived = ends[side].host->arena.at(direction.landing.address + op.target);
-  if (op.opcode == WrOpcode::kRead) {
-    const std::byte* there = ends[1 - side].host->arena.at(directions[1 - side].source.address + op.source);
-    require(std::memcmp(there, arrived, op.length) == 0, "no READ completes before its data");
-  } else {
-    require(std::memcmp(&direction.originals[completion.wr_id], arrived, kAtomicBytes) == 0,
-            "an atomic brings back what it found, once");
+void Connection::say_credits(std::size_t side, wire::Headers& headers) {
+  const End& end = ends[side];
+  if (end.credits == End::Credits::kNone || headers.syndrome / 32 != 0) return;
+  if (end.credits == End::Credits::kAnything) {
+    headers.syndrome = static_cast<std::uint8_t>(random_.below(32));
+  } else if (end.srq == nullptr) {  // nobody can promise a shared queue's buffers
+    headers.syndrome = ReferenceQp::credit_code(end.ref.receives_outstanding());
   }
 }
 
@@ -451,8 +296,8 @@ Packet Connection::blank(std::size_t side, Truth truth) const {
   const End& to = ends[1 - side];
   Packet packet;
   packet.to = static_cast<std::uint8_t>(to.host_number);
-  packet.source = from.host->gid;
-  packet.flow = {from.host->gid, to.host->gid, 0, wire::kRoceUdpPort};
+  packet.source = from.gid;
+  packet.flow = {from.gid, to.gid, 0, wire::kRoceUdpPort};
   packet.label.truth = truth;
   packet.label.connection = index_;
   packet.label.side = static_cast<std::uint8_t>(side);

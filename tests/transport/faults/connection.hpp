@@ -13,6 +13,7 @@
 #include "packet.hpp"
 #include "reference_qp.hpp"
 #include "scenario.hpp"
+#include "shared_queue.hpp"
 #include "sim_host.hpp"
 
 namespace tensorwire::transport::faults {
@@ -24,9 +25,16 @@ struct End {
   std::size_t host_number = 0;
   QueuePair* qp = nullptr;
   QpCaps caps;
+  SimCq* send_cq = nullptr;
+  SimCq* recv_cq = nullptr;
   std::uint32_t qpn = 0;
+  wire::Gid gid;
+  std::uint8_t traffic_class = 0;  ///< as configured; the engine adds the ECN bits
+  /// What its acknowledgements say of its receives, whatever the engine says.
+  enum class Credits : std::uint8_t { kNone, kHonest, kAnything } credits = Credits::kNone;
   PathId path = kDefaultPath;
-  bool whole = false;  ///< what it sends is not cut
+  bool whole = false;          ///< what it sends is not cut
+  SharedQueue* srq = nullptr;  ///< where its receives come from, if not its own queue
   ReferenceQp ref;
   ReferenceConfig wanted;  ///< for the bring-up under way
   std::uint8_t timeout_code = 0;
@@ -45,6 +53,7 @@ struct Direction {
   std::uint32_t first_operation = 0;     ///< of this life
   std::uint32_t next_operation = 0;      ///< not yet posted
   std::uint32_t next_receive = 0;        ///< operation to look at for the next receive
+  std::uint32_t arriving = 0;            ///< operation whose packet was executed last
   std::vector<std::pair<std::uint32_t, std::uint32_t>> psn_history;  ///< first PSN and count of each life
 
   [[nodiscard]] bool all_posted() const noexcept { return next_operation == operations.all.size(); }
@@ -54,7 +63,7 @@ class Connection {
  public:
   Connection(const Scenario& scenario, Random& random, Hits& hits, SimHost& a, SimHost& b);
 
-  /// Creates the queue pairs. `index` makes their numbers unique.
+  /// Creates the queue pairs, on the shared queues that `ends` name. `index` makes their numbers unique.
   void create(std::uint8_t index, PathId path_a, PathId path_b, std::uint32_t operations);
 
   // ---- the application; each says whether it did something
@@ -73,11 +82,18 @@ class Connection {
   [[nodiscard]] bool up() const noexcept;
   [[nodiscard]] bool finished() const noexcept;
 
+  /// Where the bytes of the message that is arriving at `side` belong.
+  [[nodiscard]] std::uint64_t place_of(std::size_t side, const Operation& op) const;
   /// A completion that the engine gave and the model agreed with: does it keep its promise about the bytes?
   void check_promise(std::size_t side, const Completion& completion);
 
+  /// An acknowledgement leaves `side`: a peer that counts would say how many receives it has.
+  void say_credits(std::size_t side, wire::Headers& headers);
   [[nodiscard]] Packet blank(std::size_t side, Truth truth) const;
   [[nodiscard]] std::string describe() const;
+
+  /// Completions of receives and of sends may go to two queues.
+  [[nodiscard]] static SimCq& queue_of(const End& end, const Completion& completion) noexcept;
 
   std::array<End, 2> ends;
   std::array<Direction, 2> directions;  ///< by the side that sends
@@ -87,7 +103,9 @@ class Connection {
  private:
   [[nodiscard]] bool post_send(std::size_t side, Ps now);
   [[nodiscard]] bool post_receive(std::size_t side);
-  [[nodiscard]] SgeList cut(std::uint64_t address, std::uint32_t length, std::uint32_t key);
+  [[nodiscard]] SgeList cut(std::uint64_t address, std::uint32_t length, std::uint32_t key) {
+    return faults::cut(random_, address, length, key);
+  }
   [[nodiscard]] SgeList receive_list(const Direction& direction, const Operation& op);
   void send_list(std::size_t side, const Operation& op, SgeList& sges);
   void name_target(std::size_t side, const Operation& op, SendWr& wr);
@@ -96,6 +114,7 @@ class Connection {
   void check_fetched(std::size_t side, const Completion& completion, const Operation& op);
   [[nodiscard]] std::uint32_t choose_psn(const Direction& direction);
   void create_qp(End& end);
+  void replace_qp(End& end);
   void make_agreement(std::size_t side);
 
   const Scenario& scenario_;

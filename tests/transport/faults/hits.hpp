@@ -22,6 +22,13 @@ namespace tensorwire::transport::faults {
   X(kErrToReset, "state ERR -> RESET")                                  \
   X(kRtrToErr, "state RTR -> ERR")                                      \
   X(kRtsToErr, "state RTS -> ERR")                                      \
+  X(kInitToErr, "state INIT -> ERR")                                    \
+  X(kRtsToSqe, "state RTS -> SQE, datagrams")                           \
+  X(kSqeToRts, "state SQE -> RTS, datagrams")                           \
+  X(kSqeToErr, "state SQE -> ERR, datagrams")                           \
+  X(kUdToErr, "state to ERR, datagrams")                                \
+  X(kLinkLocal, "connection over link-local IPv6 addresses")            \
+  X(kRoutable, "connection over routable IPv6 addresses")               \
   X(kDestroyed, "queue pair destroyed and made again")                  \
   X(kDropUnknownQp, "drop: unknown queue pair")                         \
   X(kDropWrongState, "drop: queue pair not ready for it")               \
@@ -57,6 +64,15 @@ namespace tensorwire::transport::faults {
   X(kGap, "responder: NAK sequence error")                              \
   X(kNotReadySend, "responder: RNR NAK for a SEND")                     \
   X(kNotReadyWrite, "responder: RNR NAK for a WRITE with immediate")    \
+  X(kNotReadyShared, "responder: RNR NAK, shared receive queue empty")  \
+  X(kSrqHeld, "shared receive queue: buffer taken for a message under way") \
+  X(kSrqInterleaved, "shared receive queue: one more message under way") \
+  X(kSrqHeldFlushed, "shared receive queue: buffer under way flushed")  \
+  X(kSrqHeldForgotten, "shared receive queue: buffer under way lost by RESET") \
+  X(kSrqOtherDomain, "shared receive queue: of another domain than its queue pair") \
+  X(kSrqLimit, "event: shared receive queue's limit reached")           \
+  X(kSrqLimitAtOnce, "event: limit reached when it was armed")          \
+  X(kLastWqeReached, "event: last receive of a shared queue taken")     \
   X(kInvalidOrder, "responder: NAK invalid request, opcode sequence")   \
   X(kInvalidLength, "responder: NAK invalid request, packet length")    \
   X(kInvalidReth, "responder: NAK invalid request, message length")     \
@@ -73,6 +89,19 @@ namespace tensorwire::transport::faults {
   X(kNakSent, "responder: NAK sent")                                    \
   X(kNakSentInError, "responder: NAK sent from ERR")                    \
   X(kCongestion, "requester: CNP")                                      \
+  X(kCnpHeeded, "requester: CNP heeded")                                \
+  X(kCnpIgnored, "requester: CNP ignored, congestion control is off")   \
+  X(kMarked, "responder: marked packet, CNP owed")                      \
+  X(kMarkedAgain, "responder: marked packet in the interval after a CNP") \
+  X(kCnpSent, "responder: CNP sent")                                    \
+  X(kPaced, "requester: held back by its rate")                         \
+  X(kSlowest, "requester: at the lowest rate")                          \
+  X(kCnpStranger, "drop: CNP not from the peer's address")              \
+  X(kCreditsTaken, "requester: credits counted")                        \
+  X(kCreditsRefreshed, "requester: credits with an old ACK")            \
+  X(kCreditsWithdrawn, "requester: peer counts no more")                \
+  X(kCreditsHeld, "requester: waits for credits")                       \
+  X(kCreditsBeyond, "requester: one packet beyond its credits")         \
   X(kAckProgress, "requester: ACK with progress")                       \
   X(kAckPartial, "requester: ACK inside a message")                     \
   X(kAckPastNext, "requester: ACK beyond what was sent again")          \
@@ -101,6 +130,32 @@ namespace tensorwire::transport::faults {
   X(kReceiveFlushed, "receive completion: flushed")                     \
   X(kReceiveTooShort, "receive completion: local length error")         \
   X(kReceiveProtection, "receive completion: local protection error")   \
+  X(kUdReceived, "datagram received")                                   \
+  X(kUdReceivedIpv6, "datagram received, IPv6")                         \
+  X(kUdReceivedShared, "datagram received into a shared queue's buffer") \
+  X(kUdReceivedTwice, "datagram received again, as the network doubled it") \
+  X(kUdWrongState, "datagram dropped: queue pair not ready")            \
+  X(kUdWrongOpcode, "datagram dropped: opcode of another service")      \
+  X(kUdWrongQkey, "datagram dropped: Q_Key")                            \
+  X(kUdBadLength, "datagram dropped: longer than the link's MTU")       \
+  X(kUdNoReceive, "datagram dropped: no receive")                       \
+  X(kUdTooSmall, "datagram dropped: receive too small, which stays")    \
+  X(kUdBadIcrc, "datagram dropped: ICRC")                               \
+  X(kUdReceiveProtection, "datagram ends its queue pair: receive that may not be written") \
+  X(kUdMemoryGone, "datagram ends its queue pair: receive's memory gone") \
+  X(kUdSourceBroken, "datagram's source not registered")                \
+  X(kUdSourceLost, "datagram's source gone when it left")               \
+  X(kUdSendSuccess, "datagram send completion: success")                \
+  X(kUdSendUnsignaled, "datagram send completion: success, not signaled") \
+  X(kUdSendFlushed, "datagram send completion: flushed")                \
+  X(kUdSendProtection, "datagram send completion: local protection error") \
+  X(kUdAbort, "fault: datagram queue pair set to ERR")                  \
+  X(kUdRestart, "fault: datagram queue pair restarted")                 \
+  X(kUdForged, "fault: datagram forged")                                \
+  X(kOverrun, "event: completion queue overran")                        \
+  X(kOverrunCascade, "event: flushed into another completion queue, which overran") \
+  X(kQpFatal, "event: queue pair fatal error")                          \
+  X(kCompletionLost, "completion lost in an overrun")                   \
   X(kEstablished, "event: communication established")                   \
   X(kRequestError, "event: request error")                              \
   X(kAccessError, "event: access error")                                \
@@ -110,7 +165,10 @@ namespace tensorwire::transport::faults {
   X(kFaultReorder, "fault: packet overtaken")                           \
   X(kFaultCorrupt, "fault: packet corrupted")                           \
   X(kFaultCut, "fault: packet cut short")                               \
+  X(kFaultMark, "fault: packet marked, congestion experienced")         \
   X(kFaultIpId, "fault: IP identification changed")                     \
+  X(kFaultDestination, "fault: IPv6 destination changed")               \
+  X(kFaultPort, "fault: UDP port changed")                              \
   X(kFaultLinkDown, "fault: link down")                                 \
   X(kFaultOneWay, "fault: one direction down")                          \
   X(kFaultPause, "fault: host paused")                                  \

@@ -17,6 +17,7 @@ enum class Truth : std::uint8_t { kGenuine, kCorrupt, kForged };
 struct Label {
   Truth truth = Truth::kForged;
   bool request = false;
+  bool datagram = false;  ///< then `connection` is a datagram queue pair, `operation` its work request
   std::uint8_t connection = 0;
   std::uint8_t side = 0;     ///< of the sender
   std::uint32_t life = 0;    ///< of the sender's queue pair
@@ -30,6 +31,7 @@ struct Packet {
   std::uint64_t order = 0;
   std::uint8_t to = 0;  ///< host
   std::uint16_t ip_id = 0;
+  std::uint8_t traffic_class = 0;
   wire::Flow flow;
   wire::Gid source;
   Label label;

@@ -89,6 +89,13 @@ Judgement ReferenceQp::judge_answer(const wire::Headers& headers, std::uint32_t 
   const Send* fetch = first_fetch();
   Judgement judgement;
   judgement.drop = DropReason::kStale;
+  if (credits_given_ && headers.opcode == Opcode::kRcAck && distance == (1U << 24) - 1) {
+    judgement.drop = DropReason::kNone;
+    judgement.action = RxAction::kControl;
+    judgement.plan = RxPlan::kCredits;
+    judgement.point = Point::kCreditsRefreshed;
+    return judgement;
+  }
   if (distance >= high - una) return judgement;
   if (headers.opcode != Opcode::kRcAck && (fetch == nullptr || number < std::max(una, fetch->first))) return judgement;
 
@@ -132,7 +139,10 @@ Judgement ReferenceQp::judge_answer(const wire::Headers& headers, std::uint32_t 
 }
 
 void ReferenceQp::on_response(const Judgement& judgement, const wire::Headers& headers, Ps now, const Memory& memory) {
-  if (judgement.plan == RxPlan::kCredits) throw Violation("nobody here counts credits");
+  if (judgement.plan == RxPlan::kCredits) {
+    hits_(judgement.point);
+    return take_credits(headers);
+  }
   const Send* fetch = first_fetch();
   advance(std::max(una, fetch->first), now);
   if (state != QpState::kRts) return;
@@ -145,6 +155,7 @@ void ReferenceQp::on_response(const Judgement& judgement, const wire::Headers& h
     hits_(Point::kResponseUnplaced);
     return fail_head(WcStatus::kLocalProtectionError);
   }
+  if (wire::traits(headers.opcode).aeth) take_credits(headers);
   advance(una + 1, now);
 }
 

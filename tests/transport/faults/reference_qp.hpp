@@ -12,20 +12,13 @@
 #include <vector>
 
 #include "hits.hpp"
+#include "reference_congestion.hpp"
+#include "reference_srq.hpp"
 #include "transport/engine.hpp"
 #include "transport/responder.hpp"
 #include "transport/types.hpp"
 
 namespace tensorwire::transport::faults {
-
-/// A scatter/gather list at rest.
-struct SgeList {
-  std::array<Sge, 4> items;
-  std::uint8_t count = 0;
-
-  void add(const Sge& sge) noexcept { items[count++] = sge; }
-  [[nodiscard]] std::span<const Sge> span() const noexcept { return {items.data(), count}; }
-};
 
 /// What a host has registered: the reference for keys, domains, ranges and rights.
 struct Registrations {
@@ -66,6 +59,7 @@ struct ReferenceConfig {
   std::uint64_t path_window = 0;
   std::uint8_t rd_atomic = 0;       ///< READs and atomics outstanding, as requester
   std::uint8_t dest_rd_atomic = 0;  ///< likewise, as responder
+  DcqcnConfig dcqcn;
 };
 
 class ReferenceQp {
@@ -83,6 +77,7 @@ class ReferenceQp {
     SgeList sges;
     std::uint64_t first;  ///< number of its first packet
     std::uint64_t end;
+    std::uint32_t ssn;  ///< requests up to its first, itself included
     bool fetch;
     bool fence;
     std::uint64_t compare_add;
@@ -103,20 +98,19 @@ class ReferenceQp {
     std::uint64_t reply_next = 0;
     std::uint32_t reply_length = 0;
   };
-  struct Receive {
-    std::uint64_t wr_id;
-    std::uint64_t capacity;
-    SgeList sges;
-  };
-
-  ReferenceQp(const Registrations& registrations, Hits& hits) : registrations_(registrations), hits_(hits) {}
+  ReferenceQp(const Registrations& registrations, Hits& hits)
+      : congestion(hits), registrations_(registrations), hits_(hits) {}
 
   // ---- the application
+  /// It takes its buffers from there.
+  void share(ReferenceSrq& srq) noexcept { shared_ = &srq; }
   void reset(const ReferenceConfig& config);
   void post_send(const SendWr& wr, const SgeList& sges);
   void post_receive(std::uint64_t wr_id, const SgeList& sges);
   void doorbell();
   void set_error();
+  /// Its completion queue overran.
+  void fail_fatally();
 
   // ---- requester
   [[nodiscard]] std::uint32_t psn(std::uint64_t number) const noexcept;
@@ -132,8 +126,15 @@ class ReferenceQp {
   [[nodiscard]] const Send& send_of(std::uint64_t number) const;
   [[nodiscard]] bool sends_pending() const noexcept { return head_ != sends_.size(); }
   [[nodiscard]] std::size_t sends_outstanding() const noexcept { return sends_.size() - head_; }
+  /// Posted to the queue pair itself.
   [[nodiscard]] std::size_t receives_outstanding() const noexcept { return receives_.size() - receives_head_; }
+  /// The buffer of the message under way, or of the next one; null when there is none.
+  [[nodiscard]] const ReferenceReceive* front_receive() const noexcept;
+  /// Has a buffer of a shared queue to itself.
+  [[nodiscard]] bool holds() const noexcept { return holding_; }
   [[nodiscard]] std::uint64_t largest_charge() const noexcept;
+  /// How an AETH says that there are so many receive WQEs, rounded down.
+  [[nodiscard]] static std::uint8_t credit_code(std::size_t receives) noexcept;
   /// The oldest READ or atomic that was sent and has not completed; null when there is none.
   [[nodiscard]] const Send* first_fetch() const noexcept;
 
@@ -169,6 +170,7 @@ class ReferenceQp {
   Ps deadline = kNever;
   std::uint64_t executed = 0;  ///< requests of the peer: the number that is expected
   enum class Owed : std::uint8_t { kNothing, kAck, kOldAck, kNak } owed = Owed::kNothing;
+  ReferenceCongestion congestion;
 
  private:
   // requester
@@ -183,7 +185,12 @@ class ReferenceQp {
   void check_fetch_sent(const Send& send, const TxDesc& desc) const;
   [[nodiscard]] Judgement judge_answer(const wire::Headers& headers, std::uint32_t bytes) const;
   void on_response(const Judgement& judgement, const wire::Headers& headers, Ps now, const Memory& memory);
-  void on_answer(std::uint8_t syndrome, std::uint32_t answered_psn, Ps now);
+  void on_answer(const wire::Headers& headers, Ps now);
+  // credits (reference_credits.cpp)
+  [[nodiscard]] static std::uint32_t credits_of(std::uint8_t code) noexcept;
+  void take_credits(const wire::Headers& headers);
+  [[nodiscard]] bool beyond_credits(const Send& send, std::uint64_t number) const noexcept;
+  [[nodiscard]] bool credits_permit(const Send& send) const noexcept;
   bool advance(std::uint64_t end, Ps now);
   void go_back();
   void retry();
@@ -209,7 +216,12 @@ class ReferenceQp {
   [[nodiscard]] Fetched* oldest_reply() noexcept;
   [[nodiscard]] const Fetched* oldest_reply() const noexcept;
   [[nodiscard]] std::uint64_t packets(std::uint32_t length) const noexcept;
+  [[nodiscard]] PdId receive_domain() const noexcept { return shared_ != nullptr ? shared_->pd : config.pd; }
+  void hold();
+  void let_go();
+  ReferenceReceive take_receive();
   void complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t bytes);
+  void flush_receive();
   void refuse(std::uint8_t syndrome);
   void fail(wire::NakCode code);
   void owe_ack();
@@ -225,9 +237,14 @@ class ReferenceQp {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t lost_ = kNone;  ///< the request that will fail with a local error
   std::uint32_t largest_charge_ = 0;
+  bool credits_given_ = false;
+  std::uint32_t credit_limit_ = 0;  ///< the last SSN that the peer has a receive WQE for
 
-  std::vector<Receive> receives_;
+  std::vector<ReferenceReceive> receives_;
   std::size_t receives_head_ = 0;
+  ReferenceSrq* shared_ = nullptr;
+  bool holding_ = false;
+  ReferenceReceive held_;
   enum class Message : std::uint8_t { kNone, kSend, kWrite } message_ = Message::kNone;
   std::uint32_t done_ = 0, write_length_ = 0, write_key_ = 0;
   std::uint64_t write_address_ = 0;

@@ -61,8 +61,11 @@ void ReferenceQp::reset(const ReferenceConfig& with) {
   rnr_retries_left_ = config.rnr_retry;
   answered_nak_ = waiting_ = false;
   lost_ = kNone;
+  credits_given_ = false;
+  congestion.reset(config.dcqcn);
   receives_.clear();
   receives_head_ = 0;
+  let_go();
   message_ = Message::kNone;
   refused_ = established_ = false;
   unacknowledged_ = messages_ = 0;
@@ -80,8 +83,15 @@ void ReferenceQp::post_send(const SendWr& wr, const SgeList& sges) {
   const bool fetch = is_fetch(wr.opcode);
   const std::uint64_t count = config.whole && !fetch ? 1 : packets(length);
   const std::uint64_t first = sends_.empty() ? 0 : sends_.back().end;
+  std::uint32_t ssn = 1;
+  if (!sends_.empty()) {
+    const Send& before = sends_.back();
+    ssn = before.ssn + 1;
+    if (before.fetch) ssn += static_cast<std::uint32_t>((before.end - before.first - 1) / request_packets());
+  }
   sends_.push_back({wr.wr_id, wr.opcode, wr.signaled, wr.solicited, wr.inline_data, wr.immediate, length,
-                    wr.remote_address, wr.rkey, sges, first, first + count, fetch, wr.fence, wr.compare_add, wr.swap});
+                    wr.remote_address, wr.rkey, sges, first, first + count, ssn, fetch, wr.fence, wr.compare_add,
+                    wr.swap});
   if (config.whole && !fetch) largest_charge_ = std::max(largest_charge_, length);
 }
 
@@ -90,6 +100,12 @@ void ReferenceQp::doorbell() {
 }
 
 void ReferenceQp::set_error() { enter_error(); }
+
+void ReferenceQp::fail_fatally() {
+  enter_error();
+  hits_(Point::kQpFatal);
+  events.push_back(AsyncEvent::kQpFatal);
+}
 
 const ReferenceQp::Send& ReferenceQp::send_of(std::uint64_t number) const {
   for (std::size_t i = head_; i < sends_.size(); ++i)
@@ -138,6 +154,10 @@ bool ReferenceQp::ready() const noexcept {
   const Send& send = send_of(next);
   if (&send != &sends_[head_] && !accessible(send, next)) return false;  // fails when those before it are done
   if (!may_leave(send)) return false;
+  if (!credits_permit(send)) {
+    hits_(Point::kCreditsHeld);
+    return false;
+  }
   return in_flight == 0 || in_flight + request_charge(send, next) <= config.window;
 }
 
@@ -160,6 +180,11 @@ void ReferenceQp::on_request_sent(const TxDesc& desc, Ps now) {
   require(desc.src_qpn == config.qpn && desc.av->remote == config.peer, "a request goes to the peer's address");
   require(desc.payload_bytes == bytes && h.pad == (4 - bytes % 4) % 4, "a packet carries its share of the message");
   require(h.ack_req || !last, "the last packet of a message asks for an acknowledgement");
+  require(credits_permit(send), "beyond its credits a queue pair sends only when nothing else is outstanding");
+  if (beyond_credits(send, next)) {
+    hits_(Point::kCreditsBeyond);
+    require(h.ack_req, "what is sent beyond the credits asks for an acknowledgement");
+  }
   require(h.solicited == (last && send.solicited && !send.fetch && send.opcode != WrOpcode::kWrite),
           "the solicited bit is on the last");
   if (is_write(send.opcode) && next == send.first)
@@ -176,10 +201,11 @@ void ReferenceQp::on_request_sent(const TxDesc& desc, Ps now) {
   high = std::max(high, next);
 }
 
-void ReferenceQp::on_answer(std::uint8_t syndrome, std::uint32_t answered_psn, Ps now) {
-  const std::uint64_t number = una + (answered_psn - psn(una)) % (1U << 24);
-  const std::uint8_t value = syndrome % 32;
-  const std::uint8_t kind = syndrome / 32;
+void ReferenceQp::on_answer(const wire::Headers& headers, Ps now) {
+  const std::uint64_t number = una + (headers.psn - psn(una)) % (1U << 24);
+  const std::uint8_t value = headers.syndrome % 32;
+  const std::uint8_t kind = headers.syndrome / 32;
+  take_credits(headers);
   if (const Send* fetch = first_fetch(); fetch != nullptr && (kind == 0 || kind == 1 || kind == 3)) {
     // Whoever acknowledges more than a READ or atomic that was not answered says that the answer was lost.
     const std::uint64_t due = std::max(una, fetch->first);
@@ -314,9 +340,12 @@ void ReferenceQp::complete_send(WcStatus status) {
 }
 
 void ReferenceQp::enter_error() {
-  hits_(state == QpState::kRtr ? Point::kRtrToErr : Point::kRtsToErr);
+  hits_(state == QpState::kInit ? Point::kInitToErr : state == QpState::kRtr ? Point::kRtrToErr : Point::kRtsToErr);
   state = QpState::kErr;
   flush();
+  if (shared_ == nullptr) return;
+  hits_(Point::kLastWqeReached);
+  events.push_back(AsyncEvent::kLastWqeReached);
 }
 
 void ReferenceQp::flush() {
@@ -329,15 +358,18 @@ void ReferenceQp::flush() {
   message_ = Message::kNone;
   if (owed != Owed::kNak)
     for (Fetched& fetched : fetched_) fetched.pending = false;
-  for (; receives_head_ < receives_.size(); ++receives_head_) {
-    hits_(Point::kReceiveFlushed);
-    Completion completion;
-    completion.wr_id = receives_[receives_head_].wr_id;
-    completion.status = WcStatus::kFlushError;
-    completion.opcode = WcOpcode::kRecv;
-    completion.qp_num = config.qpn;
-    completions.push_back(completion);
-  }
+  if (holding_) hits_(Point::kSrqHeldFlushed);
+  while (holding_ || receives_outstanding() != 0) flush_receive();
+}
+
+void ReferenceQp::flush_receive() {
+  hits_(Point::kReceiveFlushed);
+  Completion completion;
+  completion.wr_id = take_receive().wr_id;
+  completion.status = WcStatus::kFlushError;
+  completion.opcode = WcOpcode::kRecv;
+  completion.qp_num = config.qpn;
+  completions.push_back(completion);
 }
 
 }  // namespace tensorwire::transport::faults

@@ -26,11 +26,40 @@ void Registrations::remove(std::uint32_t key) noexcept {
   std::erase_if(all, [key](const MemoryRegion& region) { return region.key == key; });
 }
 
-void ReferenceQp::post_receive(std::uint64_t wr_id, const SgeList& sges) {
-  std::uint64_t capacity = 0;
-  for (const Sge& sge : sges.span()) capacity += sge.length;
-  receives_.push_back({wr_id, capacity, sges});
+// ---- receives
+
+void ReferenceQp::post_receive(std::uint64_t wr_id, const SgeList& sges) { receives_.emplace_back(wr_id, sges); }
+
+const ReferenceReceive* ReferenceQp::front_receive() const noexcept {
+  if (holding_) return &held_;
+  if (shared_ != nullptr) return shared_->front();
+  return receives_head_ == receives_.size() ? nullptr : &receives_[receives_head_];
 }
+
+/// Others take from a shared queue meanwhile: the buffer of a message under way is out of it.
+void ReferenceQp::hold() {
+  if (shared_ == nullptr) return;
+  hits_(shared_->held == 0 ? Point::kSrqHeld : Point::kSrqInterleaved);
+  held_ = shared_->take();
+  holding_ = true;
+  ++shared_->held;
+}
+
+void ReferenceQp::let_go() {
+  if (!holding_) return;
+  holding_ = false;
+  --shared_->held;
+}
+
+ReferenceReceive ReferenceQp::take_receive() {
+  if (holding_) {
+    let_go();
+    return held_;
+  }
+  return shared_ != nullptr ? shared_->take() : receives_[receives_head_++];
+}
+
+// ---- judging
 
 Judgement ReferenceQp::judge(const wire::Headers& headers, std::uint32_t bytes,
                              const PacketSource& source) const noexcept {
@@ -100,12 +129,12 @@ Judgement ReferenceQp::judge_request(const wire::Headers& headers, std::uint32_t
 
 void ReferenceQp::judge_send(const wire::OpcodeTraits& traits, std::uint32_t bytes, Judgement& judgement) const {
   const bool starts = traits.position == Position::kFirst || traits.position == Position::kOnly;
-  if (receives_outstanding() == 0) {
+  if (front_receive() == nullptr) {
     judgement.plan = RxPlan::kNotReady;
-    judgement.point = Point::kNotReadySend;
+    judgement.point = shared_ != nullptr ? Point::kNotReadyShared : Point::kNotReadySend;
     return;
   }
-  const Receive& receive = receives_[receives_head_];
+  const ReferenceReceive& receive = *front_receive();
   std::uint64_t begin = starts ? 0 : done_;
   std::uint64_t end = begin + bytes;
   if (end > receive.capacity) {
@@ -122,7 +151,8 @@ void ReferenceQp::judge_send(const wire::OpcodeTraits& traits, std::uint32_t byt
   if (receive.sges.count != 0) judgement.address = receive.sges.items[0].address + begin;  // its elements are adjacent
   for (const Sge& sge : receive.sges.span()) {
     if (begin < end && begin < sge.length &&
-        registrations_.check(sge.lkey, config.pd, sge.address, sge.length, kAccessLocalWrite) != AccessResult::kOk) {
+        registrations_.check(sge.lkey, receive_domain(), sge.address, sge.length, kAccessLocalWrite) !=
+            AccessResult::kOk) {
       judgement.plan = RxPlan::kLocalProtection;
       judgement.point = Point::kOperationalSges;
       return;
@@ -151,9 +181,9 @@ void ReferenceQp::judge_write(const wire::OpcodeTraits& traits, const wire::Head
   }
   judgement.address = address + arrived;
   judgement.plan = RxPlan::kExecute;
-  if (traits.immediate && receives_outstanding() == 0) {
+  if (traits.immediate && front_receive() == nullptr) {
     judgement.plan = RxPlan::kNotReady;
-    judgement.point = Point::kNotReadyWrite;
+    judgement.point = shared_ != nullptr ? Point::kNotReadyShared : Point::kNotReadyWrite;
   }
 }
 
@@ -182,11 +212,11 @@ void ReferenceQp::commit(const Judgement& judgement, const wire::Headers& header
   if (judgement.point != Point::kCount) hits_(judgement.point);
   switch (judgement.plan) {
     case RxPlan::kAcknowledge:
-      return on_answer(headers.syndrome, headers.psn, now);
+      return on_answer(headers, now);
     case RxPlan::kExecute:
       return wire::traits(headers.opcode).fetch ? execute_fetch(headers, memory) : execute(headers, bytes);
     case RxPlan::kCongestion:
-      return;  // not heeded: DCQCN is off here
+      return hits_(config.dcqcn.enabled ? Point::kCnpHeeded : Point::kCnpIgnored);
     case RxPlan::kDuplicate:
       return repeat(headers);
     case RxPlan::kGap:
@@ -240,6 +270,7 @@ void ReferenceQp::execute(const wire::Headers& headers, std::uint32_t bytes) {
   }
   done_ += bytes;
   message_ = traits.send ? Message::kSend : Message::kWrite;
+  if (traits.position == Position::kFirst && traits.send) hold();
   if (traits.position == Position::kLast || traits.position == Position::kOnly) {
     message_ = Message::kNone;
     messages_ = (messages_ + 1) % (1U << 24);
@@ -254,7 +285,8 @@ void ReferenceQp::complete_receive(const wire::Headers& headers, WcStatus status
                                                 : Point::kReceiveProtection);
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
   Completion completion;
-  completion.wr_id = receives_[receives_head_++].wr_id;
+  if (shared_ != nullptr && shared_->pd != config.pd) hits_(Point::kSrqOtherDomain);
+  completion.wr_id = take_receive().wr_id;
   completion.status = status;
   completion.opcode = traits.write ? WcOpcode::kRecvWithImm : WcOpcode::kRecv;
   completion.byte_len = bytes;

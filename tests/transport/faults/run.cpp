@@ -23,7 +23,11 @@ std::vector<Tally> Workspace::tally() const {
 }
 
 Run::Run(std::uint64_t seed, Workspace& workspace)
-    : Run(seed, workspace, [](Random& random) { return Scenario(random); }) {}
+    : Run(seed, workspace, [](Random& random) {
+        Scenario scenario(random);
+        scenario.choose_features(random);
+        return scenario;
+      }) {}
 
 Run::Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&))
     : workspace_(workspace),
@@ -31,14 +35,26 @@ Run::Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&))
       random_(mix64(seed)),
       scenario_(choose(random_)),
       adversary_(scenario_, random_, hits_) {
+  make_hosts();
+}
+
+void Run::make_hosts() {
   for (std::size_t i = 0; i < scenario_.hosts; ++i) {
     scenario_.engine.seed = mix64(scenario_.engine.seed);
-    hosts_.emplace_back(i, scenario_.engine, workspace.arenas[i]);
+    hosts_.emplace_back(i, scenario_.engine, workspace_.arenas[i], scenario_.cq_entries);
+    host_list_.push_back(&hosts_.back());
     paths_[i] = hosts_[i].engine.create_path({scenario_.path_window, scenario_.whole});
+    if (scenario_.shared) shared_[i] = &shared_queues_.emplace_back(scenario_, random_, hits_, hosts_[i]);
   }
 }
 
 void Run::set_up() {
+  make_connections();
+  make_datagrams();
+  make_slots();
+}
+
+void Run::make_connections() {
   const std::uint32_t share = kRequestsPerSeed / (2 * scenario_.connections) + 1;
   for (std::uint32_t i = 0; i < scenario_.connections; ++i) {
     const std::size_t a = random_.below(scenario_.hosts);
@@ -46,6 +62,8 @@ void Run::set_up() {
     Connection& connection = connections_.emplace_back(scenario_, random_, hits_, hosts_[a], hosts_[b]);
     connection.ends[0].host_number = a;
     connection.ends[1].host_number = b;
+    for (End& end : connection.ends)
+      if (random_.below(4) != 0) end.srq = shared_[end.host_number];
     const Route there = route(a, b);
     const Route back = route(b, a);
     connection.ends[0].whole = there.whole;
@@ -60,6 +78,21 @@ void Run::set_up() {
 }
 
 Run::Route Run::route(std::size_t from, std::size_t) { return {paths_[from], scenario_.whole}; }
+
+/// A slot has room for most messages.
+void Run::make_slots() {
+  constexpr std::uint32_t kLongest = 24 * 1024;
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    if (shared_[host] == nullptr) continue;
+    std::uint32_t longest = 64;
+    for (const Connection& connection : connections_)
+      for (std::size_t side = 0; side < 2; ++side)
+        if (connection.ends[1 - side].host_number == host)
+          for (const Operation& op : connection.directions[side].operations.all)
+            if (op.is_send()) longest = std::max(longest, op.length);
+    shared_[host]->make_slots(std::min(longest, kLongest));
+  }
+}
 
 Run::Owner Run::owner(std::size_t host, std::uint32_t qpn) noexcept {
   for (std::size_t i = 0; i < owner_count_[host]; ++i) {
@@ -181,6 +214,8 @@ bool Run::post() {
     posted |= connection.post_sends(side, now_);
     settle(connection.ends[side].host_number);
   };
+  if (!datagram_ends_.empty() && random_.below(4) == 0)
+    posted |= post_datagrams(random_.below(static_cast<std::uint32_t>(datagram_ends_.size())));
   const bool idle = next_event().event == Event::kNone;
   if (!idle) {
     one(connections_[random_.below(static_cast<std::uint32_t>(connections_.size()))], random_.below(2));
@@ -192,6 +227,7 @@ bool Run::post() {
       one(connection, 0);
       one(connection, 1);
     }
+    for (std::size_t end = 0; end < datagram_ends_.size(); ++end) posted |= post_datagrams(end);
   }
   return posted;
 }
@@ -205,6 +241,7 @@ void Run::disturb() {
   const Ps until = now_ + (10 + random_.below(1'500)) * kMicrosecond;
   const auto fault = static_cast<Fault>(random_.below(static_cast<std::uint32_t>(Fault::kCount)));
   if (!scenario_.has(fault)) return;
+  if (!datagram_ends_.empty() && random_.below(4) == 0) return disturb_datagrams(fault);
   switch (fault) {
     case Fault::kLinkDown:
       hits_(Point::kFaultLinkDown);
@@ -267,7 +304,8 @@ void Run::calm() {
 }
 
 bool Run::finished() const noexcept {
-  return std::all_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.finished(); });
+  return std::all_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.finished(); }) &&
+         std::all_of(datagram_ends_.begin(), datagram_ends_.end(), [](const DatagramEnd& e) { return e.finished(); });
 }
 
 /// Lets the rest happen, then looks at everything once more.
@@ -283,7 +321,7 @@ void Run::end() {
   for (const SimHost& host : hosts_) {
     require(!host.engine.has_tx() && host.engine.next_deadline() == kNever, "an idle engine has nothing left to do");
     require(host.arena.intact(), "memory holds what the model says");
-    require(!host.cq.overrun(), "no completion is lost");
+    require(scenario_.cq_entries != 0 || !host.cqs.front().queue.overrun(), "no completion is lost");
   }
   for (const Connection& connection : connections_)
     for (const Direction& direction : connection.directions) workspace_.requests += direction.next_operation;
@@ -294,6 +332,7 @@ std::string Run::story() const {
       fmt::format("  at {} ns; {} hosts, {} connections, faults {:x}{}\n", now_ / kNanosecond, scenario_.hosts,
                   scenario_.connections, scenario_.faults, scenario_.whole ? ", whole messages" : "");
   for (const Connection& connection : connections_) text += connection.describe();
+  for (const DatagramEnd& end : datagram_ends_) text += end.describe();
   return text + trace_.text();
 }
 

@@ -14,6 +14,7 @@
 #include "adversary.hpp"
 #include "arena.hpp"
 #include "connection.hpp"
+#include "datagrams.hpp"
 #include "hits.hpp"
 #include "trace.hpp"
 
@@ -69,6 +70,11 @@ class Run {
     Ps departure = 0;
   };
 
+  void make_hosts();
+  void make_connections();
+  void make_datagrams();
+  void make_slots();
+
   // ---- events (run.cpp)
   void set_up();
   virtual Route route(std::size_t from, std::size_t to);
@@ -107,10 +113,38 @@ class Run {
   void expect_verdict(const RxVerdict& verdict, const Judgement& judgement) const;
   [[nodiscard]] static bool would_deceive(const Label& label, const wire::Headers& headers, const Judgement& judgement,
                                           const Connection& connection, std::size_t side) noexcept;
-  /// After every call of a host's engine.
+
+  // ---- datagrams (run_datagrams.cpp)
+  [[nodiscard]] DatagramEnd* datagram_end(std::size_t host, std::uint32_t qpn) noexcept;
+  bool post_datagrams(std::size_t index);
+  void disturb_datagrams(Fault fault);
+  void launch_datagram(std::size_t host, const TxDesc& desc, Leaving& leaving);
+  void label_datagram(Packet& packet, const TxDesc& desc, DatagramEnd& end);
+  void deliver_datagram(const Packet& packet, const wire::Parsed& parsed, DatagramEnd& end);
+  void place_datagram(const Packet& packet, const wire::Parsed& parsed, const RxVerdict& verdict,
+                      const Judgement& judgement, const PacketSource& source, DatagramEnd& end);
+  void forge_datagram();
+  [[nodiscard]] PacketSource source_of(const Packet& packet, bool datagram) const noexcept;
+
+  // ---- congestion control (run_congestion.cpp)
+  void note_pace(std::size_t host);
+  void expect_pace(std::size_t host, std::span<const TxDesc> sent) const;
+  void expect_congestion(const PacketSource& source, const wire::Headers& headers, const EngineCounters& before,
+                         End& end);
+  [[nodiscard]] static bool paced(const End& end) noexcept;
+  void settle_rates(std::size_t host, Ps deadline);
+
+  // ---- after every call of a host's engine (run_settle.cpp)
   void settle(std::size_t host);
   static void discover_failure(End& end);
   void settle_end(Connection& connection, std::size_t side);
+  static void settle_events(SimHost& host, std::vector<AsyncEvent>& expected, std::uint32_t qpn);
+  void expect_overruns(std::size_t host);
+  void fail_users(std::size_t host, const SimCq& cq);
+  void settle_queue(std::size_t host, SimCq& cq);
+  void settle_completion(std::size_t host, SimCq& cq, const Completion& got);
+  static Completion take_expected(std::vector<Completion>& expected, const SimCq& cq, const End* end);
+  void forget_lost(std::size_t host, const SimCq& cq);
   void settle_egress(std::size_t host);
   void settle_path(std::size_t host, PathId path);
   /// The link lets nothing out on this path.
@@ -118,6 +152,7 @@ class Run {
 
   // ---- forgeries (run_forgeries.cpp)
   void forge();
+  [[nodiscard]] wire::Gid stranger(bool ipv4);
   void forge_request(Connection& connection, std::size_t side);
   void forge_answer(Connection& connection, std::size_t side);
   virtual void inject(Packet packet, const wire::Headers& headers, std::uint32_t bytes);
@@ -134,9 +169,21 @@ class Run {
   Scenario scenario_;
   Adversary adversary_;
   std::deque<SimHost> hosts_;
+  std::deque<SharedQueue> shared_queues_;
+  std::array<SharedQueue*, Adversary::kMaxHosts> shared_{};  ///< by host; none on some
   std::deque<Connection> connections_;
   std::array<std::array<Owner, 8>, Adversary::kMaxHosts> owners_{};  ///< by host
   std::array<std::size_t, Adversary::kMaxHosts> owner_count_{};
+  std::deque<DatagramEnd> datagram_ends_;
+  std::array<std::vector<DatagramEnd*>, Adversary::kMaxHosts> datagrams_at_;  ///< by host
+  std::vector<DatagramEnd::Target> datagram_targets_;
+  std::vector<SimHost*> host_list_;
+  /// The datagram that is being received, until its completion is seen.
+  struct {
+    std::array<std::byte, ReferenceUd::kHeaderBytes> header;
+    std::span<const std::byte> sent;
+  } arrived_{};
+  std::array<bool, 8> paced_before_{};  ///< by owner of the host that transmits
   std::array<PathId, Adversary::kMaxHosts> paths_{};
   std::array<Ps, Adversary::kMaxHosts> blocked_until_{};
   Trace trace_;

@@ -8,7 +8,14 @@
 
 namespace tensorwire::transport::faults {
 
+/// An address of the same family; of IPv6 perhaps the right host's other one.
+wire::Gid Run::stranger(bool ipv4) {
+  const auto addresses = addresses_of(random_.below(8));
+  return addresses[ipv4 ? 0 : 1 + random_.below(kFamilies - 1)];
+}
+
 void Run::forge() {
+  if (!datagram_ends_.empty() && random_.below(4) == 0) return forge_datagram();
   Connection& connection = connections_[random_.below(static_cast<std::uint32_t>(connections_.size()))];
   const std::size_t side = random_.below(2);
   if (random_.below(2) == 0) {
@@ -61,7 +68,7 @@ void Run::forge_request(Connection& connection, std::size_t side) {
     case 0:
     case 1:
     case 2:
-      packet.source = test::host_gid(random_.below(8));
+      packet.source = stranger(packet.flow.is_ipv4());
       packet.flow.source = packet.source;
       break;
     case 3:
@@ -82,6 +89,10 @@ void Run::forge_request(Connection& connection, std::size_t side) {
       break;
     default:
       break;
+  }
+  if (scenario_.engine.dcqcn.enabled && random_.below(4) == 0) {
+    h.opcode = wire::Opcode::kCnp;
+    bytes = wire::kCnpPayloadBytes;
   }
   hits_(Point::kFaultForgedRequest);
   inject(std::move(packet), h, bytes);
@@ -113,14 +124,15 @@ void Run::forge_answer(Connection& connection, std::size_t side) {
   constexpr std::array<std::uint8_t, 8> kSyndromes = {0x1f, 0x1f, 0x1f, 0x60, 0x60, 0x60, 0x21, 0x2a};
   h.syndrome = random_.below(8) == 0 ? static_cast<std::uint8_t>(random_.next()) : kSyndromes[random_.below(8)];
   h.msn = random_.below(1U << 24);
-  if (h.syndrome / 32 == 0) h.syndrome = 0x1f;  // the reference knows no credits; credits_test.cpp does
+  if (scenario_.credits && h.syndrome == 0x1f && random_.below(3) == 0)
+    h.syndrome = static_cast<std::uint8_t>(random_.below(31));
 
   Packet packet = connection.blank(1 - side, Truth::kForged);
   std::uint32_t bytes = 0;
   switch (random_.below(10)) {
     case 0:
     case 1:
-      packet.source = test::host_gid(random_.below(8));
+      packet.source = stranger(packet.flow.is_ipv4());
       packet.flow.source = packet.source;
       break;
     case 2:

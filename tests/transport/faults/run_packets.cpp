@@ -33,8 +33,9 @@ Point drop_point(DropReason reason) {
       return Point::kDropStale;
     case DropReason::kBadLength:
       return Point::kDropBadLength;
-    case DropReason::kWrongQkey:  // of datagrams, which are not simulated here
-    case DropReason::kNoReceive:
+    case DropReason::kWrongQkey:
+      return Point::kUdWrongQkey;
+    case DropReason::kNoReceive:  // the judgement says which of both
     case DropReason::kNone:
       break;
   }
@@ -50,20 +51,36 @@ bool is_response(const wire::Headers& headers) { return wire::traits(headers.opc
 void Run::transmit(std::size_t number) {
   SimHost& host = hosts_[number];
   std::array<TxDesc, 16> batch;
+  note_pace(number);
   const std::size_t room = 1 + random_.below(batch.size());
   const std::uint64_t budget = random_.below(2) == 0 ? 64 * 1024 : random_.below(8'192);
   const std::size_t count = host.engine.next_tx(now_, budget, {batch.data(), room});
   host.egress_free = std::max(host.egress_free, now_);
+  for (DatagramEnd* end : datagrams_at_[number]) end->ref.on_next_tx();
 
   std::array<Leaving, batch.size()> leaving;
   for (std::size_t i = 0; i < count; ++i) {
     const TxDesc& desc = batch[i];
+    auto& [packet, departure] = leaving[i];
+    const std::size_t bytes = kFramingBytes + wire::header_bytes(desc.headers.opcode) + desc.payload_bytes;
+    host.egress_free += static_cast<Ps>(bytes) * kPsPerByte;
+    departure = host.egress_free;
+    trace_.sent(now_, number, desc.headers, desc.payload_bytes, desc.retransmission);
+    if (DatagramEnd* end = datagram_end(number, desc.src_qpn)) {
+      label_datagram(packet, desc, *end);
+      continue;
+    }
     const auto [connection, side] = owner(number, desc.src_qpn);
     require(connection != nullptr, "a packet belongs to a queue pair");
     ReferenceQp& ref = connection->ends[side].ref;
-    trace_.sent(now_, number, desc.headers, desc.payload_bytes, desc.retransmission);
-    auto& [packet, departure] = leaving[i];
     packet = connection->blank(side, Truth::kGenuine);
+    const std::uint8_t ecn = scenario_.engine.dcqcn.enabled ? 2 : 0;  // ECT(0)
+    if (desc.headers.opcode == wire::Opcode::kCnp) {
+      ref.congestion.on_cnp_sent(desc, ref.config.peer_qpn, ref.config.peer);
+      continue;
+    }
+    require(desc.av->traffic_class == (connection->ends[side].traffic_class | ecn),
+            "a packet has its class and ECN bits");
     if (desc.headers.opcode == wire::Opcode::kRcAck) {
       discover_failure(connection->ends[side]);  // the NAK that says so may leave at once
       ref.on_answer_sent(desc);
@@ -73,10 +90,9 @@ void Run::transmit(std::size_t number) {
       label_request(packet, desc, *connection, side);
       ref.on_request_sent(desc, now_);
     }
-    const std::size_t bytes = kFramingBytes + wire::header_bytes(desc.headers.opcode) + desc.payload_bytes;
-    host.egress_free += static_cast<Ps>(bytes) * kPsPerByte;
-    departure = host.egress_free;
+    if (wire::traits(desc.headers.opcode).aeth) connection->say_credits(side, batch[i].headers);
   }
+  expect_pace(number, {batch.data(), count});
   settle(number);
   workspace_.packets += count;
   if (count != 0) launch(number, {batch.data(), count}, {leaving.data(), count});
@@ -90,6 +106,7 @@ void Run::launch_packet(std::size_t number, const TxDesc& desc, Leaving& leaving
   SimHost& host = hosts_[number];
   Packet& packet = leaving.packet;
   packet.flow.source_port = desc.av->udp_source_port;
+  packet.traffic_class = desc.av->traffic_class;
   packet.ip_id = host.ip_id++;
   packet.bytes = adversary_.take_buffer();
   packet.bytes.resize(datagram_bytes(desc));
@@ -98,6 +115,7 @@ void Run::launch_packet(std::size_t number, const TxDesc& desc, Leaving& leaving
     host.engine.tx_failed(desc, now_);
     return lose_source(number, desc);
   }
+  if (packet.label.datagram) return launch_datagram(number, desc, leaving);
   if (packet.label.request && desc.payload_bytes != 0) {
     const Direction& direction = connections_[packet.label.connection].directions[packet.label.side];
     const Operation& op = direction.operations.all[packet.label.operation];
@@ -111,6 +129,10 @@ void Run::launch_packet(std::size_t number, const TxDesc& desc, Leaving& leaving
 /// After tx_failed().
 void Run::lose_source(std::size_t number, const TxDesc& desc) {
   trace_.note(now_, number, "source memory gone");
+  if (DatagramEnd* end = datagram_end(number, desc.src_qpn)) {
+    end->ref.on_source_lost(desc.headers.psn);
+    return settle(number);
+  }
   const auto [connection, side] = owner(number, desc.src_qpn);
   ReferenceQp& ref = connection->ends[side].ref;
   if (is_response(desc.headers)) {
@@ -148,7 +170,8 @@ void Run::deliver_parsed(const Packet& packet, const wire::Parsed& parsed) {
   SimHost& host = hosts_[packet.to];
   const wire::Headers& headers = parsed.headers;
   const auto bytes = static_cast<std::uint32_t>(parsed.payload_bytes);
-  const PacketSource source{packet.source, scenario_.whole ? kMaxMessageBytes : mtu_bytes(MtuCode::k4096), false};
+  if (DatagramEnd* end = datagram_end(packet.to, headers.dest_qpn)) return deliver_datagram(packet, parsed, *end);
+  const PacketSource source = source_of(packet, wire::traits(headers.opcode).deth);
   const auto [connection, side] = owner(packet.to, headers.dest_qpn);
   Judgement judgement;
   judgement.drop = DropReason::kUnknownQp;
@@ -160,7 +183,10 @@ void Run::deliver_parsed(const Packet& packet, const wire::Parsed& parsed) {
 
   const RxVerdict verdict = host.engine.classify(headers, bytes, source, now_);
   expect_verdict(verdict, judgement);
-  if (verdict.action == RxAction::kDrop) return hits_(drop_point(verdict.drop));
+  if (verdict.action == RxAction::kDrop) {
+    if (headers.opcode == wire::Opcode::kCnp && verdict.drop == DropReason::kWrongSource) hits_(Point::kCnpStranger);
+    return hits_(drop_point(verdict.drop));
+  }
   place_packet(packet, parsed, verdict, judgement, *connection, side);
 }
 
@@ -172,7 +198,8 @@ bool Run::would_deceive(const Label& label, const wire::Headers& headers, const 
   if (!is_answer(judgement.plan)) return false;
   const ReferenceQp& ref = connection.ends[side].ref;
   const ReferenceQp& peer = connection.ends[1 - side].ref;
-  std::uint64_t end = 0;  // of what it acknowledges
+  std::uint64_t end = 0;                                 // of what it acknowledges
+  if (judgement.plan == RxPlan::kCredits) return false;  // at worst the requester is careful, or is refused
   if (judgement.plan == RxPlan::kAcknowledge) {
     end = ref.una + (headers.psn - ref.psn(ref.una)) % (1U << 24) + (headers.syndrome / 32 == 0 ? 1 : 0);
   } else {
@@ -224,7 +251,9 @@ void Run::place_packet(const Packet& packet, const wire::Parsed& parsed, const R
   }
   require(!corrupt, "a corrupt packet is found by its ICRC");
   const ReferenceQp::Memory memory = expect_commit(packet.label, headers, bytes, judgement, connection, side);
+  const EngineCounters before = host.engine.counters();
   host.engine.commit(verdict, headers, bytes, now_);
+  expect_congestion(source_of(packet, false), headers, before, end);
   committed(packet.label, headers, bytes, judgement, memory, end);
 }
 
@@ -234,11 +263,10 @@ ReferenceQp::Memory Run::expect_commit(const Label& label, const wire::Headers& 
   Direction& direction = connection.directions[1 - side];
   if (judgement.plan == RxPlan::kExecute) {
     require(label.life == end.life && label.number == end.ref.executed, "requests are executed in order");
-    if (bytes != 0) {
-      const Operation& op = direction.operations.all[label.operation];
-      require(judgement.address == direction.target.address + op.target + label.offset,
-              "bytes go to their place in the message");
-    }
+    const Operation& op = direction.operations.all[label.operation];
+    direction.arriving = label.operation;
+    require(bytes == 0 || judgement.address == connection.place_of(side, op) + label.offset,
+            "bytes go to their place in the message");
   }
   ReferenceQp::Memory memory{.gone = end.host->memory.failing_stores != 0};
   if (wire::traits(headers.opcode).atomic_eth && judgement.plan == RxPlan::kExecute && !memory.gone)
@@ -277,116 +305,6 @@ void Run::expect_original(const wire::Headers& headers, Connection& connection, 
                                                          kAccessLocalWrite) != AccessResult::kOk)
       return;
   end.host->arena.expect(send.sges.items[0].address, std::as_bytes(std::span(&headers.original, 1)));
-}
-
-// ---- after every event
-
-void Run::settle(std::size_t number) {
-  SimHost& host = hosts_[number];
-  for (std::size_t i = 0; i < owner_count_[number]; ++i) {
-    const auto [connection, side] = owners_[number][i];
-    settle_end(*connection, side);
-  }
-
-  std::array<Completion, 64> polled;
-  std::array<std::size_t, 8> seen{};
-  for (std::size_t n = host.cq.poll(polled); n != 0; n = host.cq.poll(polled)) {
-    for (std::size_t k = 0; k < n; ++k) {
-      const Completion& got = polled[k];
-      std::size_t i = 0;
-      while (i < owner_count_[number] && owners_[number][i].connection->ends[owners_[number][i].side].qpn != got.qp_num)
-        ++i;
-      require(i < owner_count_[number], "a completion names its queue pair");
-      const auto [connection, side] = owners_[number][i];
-      const std::vector<Completion>& expected = connection->ends[side].ref.completions;
-      require(seen[i] < expected.size(), "a request completes once");
-      const Completion& want = expected[seen[i]++];
-      require(got.status == want.status, "a request completes with the status that the rules name");
-      require(got.wr_id == want.wr_id, "requests complete in order");
-      if (got.status != WcStatus::kSuccess) continue;
-      require(got.opcode == want.opcode && got.byte_len == want.byte_len && got.flags == want.flags &&
-                  got.immediate == want.immediate && got.src_qp == want.src_qp,
-              "a completion says what was done");
-      connection->check_promise(side, got);
-    }
-  }
-  for (std::size_t i = 0; i < owner_count_[number]; ++i) {
-    const auto [connection, side] = owners_[number][i];
-    std::vector<Completion>& expected = connection->ends[side].ref.completions;
-    require(seen[i] == expected.size(), "every request completes");
-    expected.clear();
-  }
-  settle_egress(number);
-}
-
-/// Memory that is not registered any more is found out when its packet is due, which only the engine knows.
-void Run::discover_failure(End& end) {
-  if (end.qp->state() != QpState::kErr || end.ref.state == QpState::kErr) return;
-  const auto& events = end.host->events.all;
-  const std::pair access_error{AsyncEvent::kQpAccessError, end.qpn};
-  if (end.ref.reply_broken() && std::find(events.begin(), events.end(), access_error) != events.end()) {
-    end.ref.fail_reply(wire::NakCode::kRemoteAccess, end.ref.reply_psn());
-  } else if (end.ref.source_broken()) {
-    end.ref.fail_head(WcStatus::kLocalProtectionError);
-  }
-}
-
-void Run::settle_end(Connection& connection, std::size_t side) {
-  End& end = connection.ends[side];
-  end.ref.end_broken_repetitions();
-  discover_failure(end);
-  require(end.qp->state() == end.ref.state, "the queue pair is in the state that the rules name");
-
-  auto& raised = end.host->events.all;
-  for (const AsyncEvent event : end.ref.events) {
-    const auto at = std::find(raised.begin(), raised.end(), std::pair{event, end.qpn});
-    require(at != raised.end(), "an asynchronous event is raised");
-    raised.erase(at);
-  }
-  end.ref.events.clear();
-
-  if (!connection.failed() || connection.recover_at != kNever || connection.finished()) return;
-  const Ps patience = random_.below(2) == 0 ? end.ref.config.timeout * (end.ref.config.retry_cnt + 3) : kMicrosecond;
-  connection.recover_at = now_ + patience + random_.below(200) * kMicrosecond;
-}
-
-void Run::settle_egress(std::size_t number) {
-  const SimHost& host = hosts_[number];
-  require(host.events.all.empty(), "no asynchronous event without a cause");
-  Ps deadline = kNever;
-  for (std::size_t i = 0; i < owner_count_[number]; ++i)
-    deadline = std::min(deadline, owners_[number][i].connection->ends[owners_[number][i].side].ref.deadline);
-  require(host.engine.next_deadline() == deadline, "the timer fires when the rules say");
-  if (host.engine.has_tx()) return;
-  std::optional<PathId> settled;
-  for (std::size_t i = 0; i < owner_count_[number]; ++i) {
-    const PathId path = owners_[number][i].connection->ends[owners_[number][i].side].path;
-    if (path != settled && !blocked(number, path)) settle_path(number, path);
-    settled = path;
-  }
-}
-
-bool Run::blocked(std::size_t host, PathId) const noexcept { return blocked_until_[host] != 0; }
-
-/// The engine has nothing to send on a path that is not blocked.
-void Run::settle_path(std::size_t number, PathId path) {
-  std::uint64_t in_flight = 0;
-  std::uint64_t largest = 0;
-  const auto each = [&](auto&& look) {
-    for (std::size_t i = 0; i < owner_count_[number]; ++i) {
-      const End& end = owners_[number][i].connection->ends[owners_[number][i].side];
-      if (end.path == path) look(end.ref);
-    }
-  };
-  each([&](const ReferenceQp& ref) {
-    in_flight += ref.in_flight;
-    largest = std::max<std::uint64_t>(largest, ref.largest_charge());
-  });
-  const bool path_open = in_flight == 0 || in_flight + largest <= scenario_.path_window;
-  each([&](const ReferenceQp& ref) {
-    require(ref.owed == ReferenceQp::Owed::kNothing && !ref.replies_pending(), "what is owed to the peer can leave");
-    require(!path_open || !ref.ready(), "what may be sent can leave");
-  });
 }
 
 }  // namespace tensorwire::transport::faults

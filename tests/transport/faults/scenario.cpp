@@ -42,4 +42,23 @@ Scenario::Scenario(Random& random) : faults(choose_faults(random)) {
   eager = 100'000 + random.below(600'000);
 }
 
+/// A rate at which packets take a while, and a floor that one comes to.
+void Scenario::choose_congestion(Random& random) {
+  const std::uint64_t line_rate = std::uint64_t{10'000'000'000} << random.below(4);
+  engine.dcqcn = random.below(2) == 0 ? dcqcn_paper(line_rate) : dcqcn_nic(line_rate);
+  if (random.below(2) == 0) engine.dcqcn.min_rate = line_rate / (2 + random.below(20));
+  if (random.below(2) == 0) engine.dcqcn.cnp_interval = (1 + random.below(50)) * kMicrosecond;
+  if (random.below(2) == 0) engine.dcqcn.increase_bytes = 1'000 + random.below(100'000);
+  mark = 5'000 + random.below(300'000);
+}
+
+void Scenario::choose_features(Random& random) {
+  shared = random.below(3) == 0;
+  if (random.below(3) == 0) families = kFamilies;
+  if (random.below(3) == 0) datagrams = 2 + random.below(5);
+  credits = random.below(3) == 0;
+  if (random.below(4) == 0) choose_congestion(random);
+  if (random.below(8) == 0) cq_entries = 1 + random.below(40);
+}
+
 }  // namespace tensorwire::transport::faults

@@ -31,15 +31,27 @@ enum class Fault : std::uint8_t {
   kCount
 };
 
+/// Kinds of address that a connection may use: IPv4, link-local and routable IPv6.
+inline constexpr std::uint32_t kFamilies = 3;
+
 struct Scenario {
   explicit Scenario(Random& random);
+  /// What only some seeds have, beside the faults.
+  void choose_features(Random& random);
+  void choose_congestion(Random& random);
 
   [[nodiscard]] bool has(Fault fault) const noexcept { return (faults >> static_cast<unsigned>(fault) & 1U) != 0; }
 
   std::uint32_t faults = 0;  ///< bit set of Fault, three bits at least
   std::uint32_t hosts = 2;
   std::uint32_t connections = 1;
-  bool whole = false;  ///< a same-host link: messages are not cut
+  bool whole = false;            ///< a same-host link: messages are not cut
+  bool shared = false;           ///< hosts have a shared receive queue, from which most of their queue pairs take
+  std::uint32_t families = 1;    ///< 1: IPv4 alone
+  std::uint32_t datagrams = 0;   ///< datagram queue pairs in all
+  bool credits = false;          ///< some responders count their receive WQEs
+  std::uint32_t mark = 0;        ///< ECN-capable packets that are marked, per million
+  std::uint32_t cq_entries = 0;  ///< of a completion queue that is too small; 0: large enough
   EngineConfig engine;
   std::uint64_t path_window = 0;
   Ps delay = 0;

@@ -326,4 +326,21 @@ MUTANTS = [
            "requester_tx.cpp", "if (last && wqe.opcode == WrOpcode::kSendInvalidate) h.", "if (first && wqe.opcode == WrOpcode::kSendInvalidate) h.", "Window*"),
     Mutant("repetition_kills", "a READ that comes again after its window was closed fails the queue pair",
            "responder_tx.cpp", "      if (record.answered) {\n", "      if (false) {\n", "Window*:FetchResponder*"),
+
+    # --- shared receive queues
+    Mutant("srq_limit_off_by_one", "the limit event comes one buffer too early",
+           "shared_receive_queue.cpp", "if (ring_.size() >= limit_) return;", "if (limit_ == 0 || ring_.size() > limit_) return;"),
+    Mutant("srq_limit_stays_armed", "the limit event is raised again with every buffer taken",
+           "shared_receive_queue.cpp", "  limit_ = 0;\n", ""),
+    Mutant("srq_domain_of_queue_pair", "buffers of a shared queue are looked up in the queue pair's domain",
+           "responder_classify.cpp", "qp_.receive_pd()", "qp_.init().pd"),
+    Mutant("srq_buffer_not_held", "a message of several packets does not keep its buffer to itself",
+           "responder_commit.cpp", "  if (first && !last && traits.send) qp_.receive_queue().hold();\n", ""),
+    Mutant("srq_held_list_forgotten", "a held buffer is taken with the scatter list of the one before",
+           "receive_queue.cpp", "  std::ranges::copy(shared_->ring().front_sges(), held_sges_.begin());\n",
+           "  if (held_.wr_id % 2 == 0) std::ranges::copy(shared_->ring().front_sges(), held_sges_.begin());\n"),
+    Mutant("srq_buffer_survives_reset", "a buffer that was held comes back in the next life of the queue pair",
+           "receive_queue.cpp", "void ReceiveQueue::clear() noexcept {\n  holding_ = false;", "void ReceiveQueue::clear() noexcept {"),
+    Mutant("srq_last_wqe_untold", "nobody is told that a queue pair in ERR takes nothing more",
+           "qp.cpp", "if (init_.srq != nullptr && !was_in_error) raise", "if (false && !was_in_error) raise"),
 ]
