@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "endpoint.hpp"
 #include "softhca/own_network.hpp"
@@ -66,6 +67,16 @@ bool has_gid(const Hca& hca) {
   return std::ranges::any_of(hca.gid_table(), [](const GidEntry& entry) { return entry.usable; });
 }
 
+/// The kernel tells of a carrier when it gets to it, on a busy machine some hundred milliseconds later.
+void wait_for_carrier(const std::string& interface) {
+  for (int tries = 0; tries < 1000; ++tries) {
+    if (read_port(interface).active) return;
+    std::this_thread::sleep_for(10ms);
+  }
+  std::fprintf(stderr, "no carrier on %s\n", interface.c_str());
+  ::_exit(kFailed);
+}
+
 /// An Hca on one end of a virtual cable, tw0 at 10.9.0.1; the other end is tw1. Without link-local addresses, which
 /// come and go with the link and would be told too.
 struct CableEnd {
@@ -73,6 +84,7 @@ struct CableEnd {
     need("ip link add tw0 type veth peer name tw1 && ip addr add 10.9.0.1/24 dev tw0");
     need("ip link set tw0 addrgenmode none && ip link set tw1 addrgenmode none");
     need("ip link set tw0 up && ip link set tw1 up");
+    for (const char* interface : {"tw0", "tw1"}) wait_for_carrier(interface);
     hca = open_interface("tw0");
     listener.emplace(*hca);
   }
