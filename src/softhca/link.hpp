@@ -46,7 +46,7 @@
 namespace tensorwire::softhca {
 
 /// The most descriptors that one Link::transmit() call is given.
-inline constexpr std::size_t kMaxTxBatch = 32;
+inline constexpr std::size_t kMaxTxBatch = 64;
 
 class Link {
  public:

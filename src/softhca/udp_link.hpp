@@ -210,6 +210,9 @@ class UdpLink final : public Link, private PacketSink {
   int last_send_errno_ = 0;  ///< said once per kind
 
   std::vector<std::byte> receive_buffer_;
+
+  wire::IcrcRun icrc_of_sent_;
+  wire::IcrcRun icrc_of_received_;
 };
 
 }  // namespace tensorwire::softhca

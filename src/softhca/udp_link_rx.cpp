@@ -135,8 +135,8 @@ void UdpLink::take_packet(std::span<const std::byte> bytes, const Arrival& arriv
   const std::span<const std::byte> payload = bytes.subspan(parsed.header_bytes, parsed.payload_bytes);
   const std::span<const std::byte> after_headers =
       bytes.subspan(parsed.header_bytes, bytes.size() - parsed.header_bytes - wire::kIcrcBytes);
-  const std::uint32_t header_crc =
-      wire::icrc_headers(wire::icrc_begin(arrival.flow, bytes.size(), guessed_id), bytes.first(parsed.header_bytes));
+  const std::uint32_t header_crc = wire::icrc_headers(icrc_of_received_.begin(arrival.flow, bytes.size(), guessed_id),
+                                                      bytes.first(parsed.header_bytes));
   const bool place = verdict.action == transport::RxAction::kPlace;
 
   // Middle and Last: their place is the engine's own knowledge, so the bytes go there in the same pass as the CRC. A

@@ -89,7 +89,7 @@ void UdpLink::append(const transport::TxDesc& desc) noexcept {
 
 std::size_t UdpLink::build(const transport::TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id,
                            std::span<std::byte> out) noexcept {
-  if (transport::serialise(desc, flow, ip_id, out)) return out.size();
+  if (transport::serialise(desc, icrc_of_sent_.begin(flow, out.size(), ip_id), out)) return out.size();
   host_.engine().tx_failed(desc, monotonic_now());
   return 0;
 }

@@ -11,9 +11,8 @@ std::size_t datagram_bytes(const TxDesc& desc) noexcept {
   return wire::header_bytes(desc.headers.opcode) + desc.payload_bytes + desc.headers.pad + wire::kIcrcBytes;
 }
 
-bool serialise(const TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id, std::span<std::byte> out) noexcept {
+bool serialise(const TxDesc& desc, std::uint32_t crc, std::span<std::byte> out) noexcept {
   const std::size_t header_bytes = wire::encode(desc.headers, out);
-  std::uint32_t crc = wire::icrc_begin(flow, out.size(), ip_id);
   crc = wire::icrc_headers(crc, out.first(header_bytes));
   const std::span<std::byte> payload = out.subspan(header_bytes);
   if (!gather(desc, payload, &crc)) return false;

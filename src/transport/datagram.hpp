@@ -16,9 +16,9 @@ namespace tensorwire::transport {
 /// Of the UDP payload of `desc`.
 [[nodiscard]] std::size_t datagram_bytes(const TxDesc& desc) noexcept;
 
-/// Fills `out`, which has datagram_bytes(), with the UDP payload of `desc`. False when the memory of a piece is gone.
-[[nodiscard]] bool serialise(const TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id,
-                             std::span<std::byte> out) noexcept;
+/// Fills `out`, which has datagram_bytes(), with the UDP payload of `desc`. `crc` is wire::icrc_begin() of the packet.
+/// False when the memory of a piece is gone.
+[[nodiscard]] bool serialise(const TxDesc& desc, std::uint32_t crc, std::span<std::byte> out) noexcept;
 
 /// The ICRC of a UDP payload whose header stack is `header_bytes` long; its last four bytes are not read.
 [[nodiscard]] std::uint32_t icrc_of(std::span<const std::byte> datagram, std::size_t header_bytes,

@@ -99,7 +99,8 @@ void VirtualLoop::launch(Host& host, const TxDesc& desc, Ps departure) {
   Packet packet;
   packet.datagram = take_buffer();
   packet.datagram.resize(datagram_bytes(desc));
-  if (!serialise(desc, flow(host.address, desc.av->remote, desc.av->udp_source_port), 0, packet.datagram)) {
+  const wire::Flow its_flow = flow(host.address, desc.av->remote, desc.av->udp_source_port);
+  if (!serialise(desc, wire::icrc_begin(its_flow, packet.datagram.size(), 0), packet.datagram)) {
     spare_buffers_.push_back(std::move(packet.datagram));
     return host.engine->tx_failed(desc, now_);
   }

@@ -64,6 +64,7 @@ inline void clean_vector_registers() noexcept {
 }  // namespace
 
 std::uint32_t crc_update(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
+  if (bytes.empty()) return crc;
   // ISA-L inverts the register on entry and on exit, and does not write through its non-const pointer.
   auto* data = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(bytes.data()));
   const std::uint32_t updated = ~crc32_gzip_refl(~crc, data, bytes.size());

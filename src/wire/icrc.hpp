@@ -20,6 +20,7 @@ struct Flow {
   std::uint16_t destination_port = 0;
 
   [[nodiscard]] constexpr bool is_ipv4() const noexcept { return destination.is_ipv4(); }
+  bool operator==(const Flow&) const = default;
 };
 
 /// A Flow of IPv4 addresses in host byte order.
@@ -44,6 +45,18 @@ struct Flow {
 /// linear, so this is a table look-up and not a second pass over the headers. `tail_bytes` is how many bytes followed
 /// the IP identification field up to the point where `crc` stands.
 [[nodiscard]] std::uint32_t icrc_shift_id(std::uint32_t crc, std::uint16_t ip_id, std::size_t tail_bytes) noexcept;
+
+/// icrc_begin() of packets that follow each other: those of one flow and length differ in the identification alone, so
+/// only the first of them is computed.
+class IcrcRun {
+ public:
+  [[nodiscard]] std::uint32_t begin(const Flow& flow, std::size_t udp_payload_bytes, std::uint16_t ip_id) noexcept;
+
+ private:
+  Flow flow_;
+  std::size_t udp_payload_bytes_ = 0;  ///< no packet is that short: none yet
+  std::uint32_t register_ = 0;         ///< with identification 0
+};
 
 /// Advances the register over the transport headers; masks BTH byte 4 (FECN, BECN, reserved).
 [[nodiscard]] std::uint32_t icrc_headers(std::uint32_t crc, std::span<const std::byte> header_stack) noexcept;

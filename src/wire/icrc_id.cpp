@@ -78,7 +78,28 @@ constexpr std::size_t kHeadersAfterId = kIpv4Bytes - 6 + kUdpBytes;
 /// The register takes the first byte of a big-endian field into its low bits.
 constexpr std::uint32_t swap_bytes(std::uint32_t id) noexcept { return ((id & 0xff) << 8) | ((id >> 8) & 0xff); }
 
+/// What the segments of one send are numbered with.
+constexpr std::size_t kSegmentIds = 64;
+
+/// What each of them adds to the register behind the UDP header.
+constexpr std::array<std::uint32_t, kSegmentIds> kShiftOfSegment = [] {
+  std::array<std::uint32_t, kSegmentIds> shifts{};
+  for (std::uint32_t id = 0; id < kSegmentIds; ++id)
+    shifts[id] = multiply(swap_bytes(id) << 16, kForward[kHeadersAfterId + 2 * kIdBytes]);
+  return shifts;
+}();
+
 }  // namespace
+
+std::uint32_t IcrcRun::begin(const Flow& flow, std::size_t udp_payload_bytes, std::uint16_t ip_id) noexcept {
+  if (udp_payload_bytes != udp_payload_bytes_ || flow != flow_) {
+    flow_ = flow;
+    udp_payload_bytes_ = udp_payload_bytes;
+    register_ = icrc_begin(flow, udp_payload_bytes, 0);
+  }
+  if (!flow.is_ipv4()) return register_;
+  return ip_id < kSegmentIds ? register_ ^ kShiftOfSegment[ip_id] : icrc_shift_id(register_, ip_id, kHeadersAfterId);
+}
 
 std::uint32_t icrc_shift_id(std::uint32_t crc, std::uint16_t ip_id, std::size_t tail_bytes) noexcept {
   // Two bytes fed into a register of zero are xored into its low 16 bits and then multiplied by x^16. Moving them up by

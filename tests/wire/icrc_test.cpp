@@ -188,6 +188,26 @@ TEST(IcrcId, ShiftEqualsComputingAnew) {
   }
 }
 
+/// Runs of packets of one flow and length, as they come: neither what went before nor the identification may matter.
+TEST(IcrcRun, EveryPacketHasTheRegisterOfItsOwn) {
+  Random random(8);
+  std::vector<Flow> flows;
+  for (int i = 0; i < 4; ++i) flows.push_back(random_flow(random));
+  Flow ipv6 = flows.front();
+  ipv6.source.bytes[0] = ipv6.destination.bytes[0] = 0xfe;
+  flows.push_back(ipv6);
+  IcrcRun run;
+  Flow flow = flows.front();
+  std::size_t bytes = 16;
+  for (int i = 0; i < 5000; ++i) {
+    if (random.below(4) == 0) flow = flows[random.below(5)];
+    if (random.below(4) == 0) flow.source_port = static_cast<std::uint16_t>(0xc000 + random.below(2));
+    if (random.below(4) == 0) bytes = 16 + random.below(3) * 2050;
+    const auto id = static_cast<std::uint16_t>(random.below(4) == 0 ? random.below(65'536) : random.below(66));
+    ASSERT_EQ(run.begin(flow, bytes, id), icrc_begin(flow, bytes, id)) << i;
+  }
+}
+
 TEST(IcrcId, ShiftIsRightAtEveryDistance) {
   Random random(7);
   const std::vector<std::byte> zeros(65'536);

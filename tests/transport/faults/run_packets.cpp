@@ -110,7 +110,7 @@ void Run::launch_packet(std::size_t number, const TxDesc& desc, Leaving& leaving
   packet.ip_id = host.ip_id++;
   packet.bytes = adversary_.take_buffer();
   packet.bytes.resize(datagram_bytes(desc));
-  if (!serialise(desc, packet.flow, packet.ip_id, packet.bytes)) {
+  if (!serialise(desc, wire::icrc_begin(packet.flow, packet.bytes.size(), packet.ip_id), packet.bytes)) {
     adversary_.give_buffer(std::move(packet.bytes));
     host.engine.tx_failed(desc, now_);
     return lose_source(number, desc);
