@@ -1,9 +1,12 @@
-// Latency of the soft HCA between two processes, beside kernel TCP and bare UDP in the same run: medians of ping-pong
-// writes of 64 bytes, and of the exchange at the heart of a two-rank all-reduce of 256 KiB (two steps, in each both
-// sides send 128 KiB and wait for the other's). Ways alternate within each round, so that a disturbance meets all of
-// them.
+// Latency of the soft HCA between two processes, beside kernel TCP and bare UDP in the same run. Medians of: half a
+// ping-pong of 8 bytes, by WRITE WITH IMMEDIATE and by SEND; a write of 256 KiB that is answered with 8 bytes; and the
+// exchange at the heart of a two-rank all-reduce of 256 KiB (two steps, in each both sides send 128 KiB and wait for
+// the other's). Ways alternate within each round, so that a disturbance meets all of them.
 //
-//   softhca_pingpong [rounds [way]]      way: tcp, udp-floor, roce or local; all without it
+// What RoCEv2 in software cannot go below is udp-crc: datagrams of the same sizes out of a buffer that is ready to be
+// sent, and the CRC of all bytes at both ends.
+//
+//   softhca_pingpong [rounds [way]]      way: tcp, udp-floor, udp-crc, roce or local; all without it
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -27,24 +30,28 @@
 
 #include "base/clock.hpp"
 #include "softhca/hca.hpp"
+#include "wire/icrc.hpp"
 
 namespace tensorwire {
 namespace {
 
 using namespace softhca;
 
-constexpr std::uint32_t kSmall = 64;
+constexpr std::uint32_t kSmall = 8;
 constexpr std::uint32_t kChunk = 128 * 1024;
+constexpr std::uint32_t kMessage = 256 * 1024;
 constexpr int kSteps = 2;
 constexpr int kIterations = 100;
 constexpr Ps kBound = 10 * kSecond;
 
-/// A way for bytes to get to the other process: each side calls step() with the same size at the same time.
+/// A way for bytes to get to the other process.
 class Way {
  public:
   virtual ~Way() = default;
   virtual void send(std::uint32_t bytes) = 0;
   virtual void wait_for(std::uint32_t bytes) = 0;
+  /// By the operation that needs a receive buffer, where the way has two.
+  virtual void send_to_receive(std::uint32_t bytes) { send(bytes); }
   /// Both at once, where sending all before receiving could block.
   virtual void exchange(std::uint32_t bytes) {
     send(bytes);
@@ -82,7 +89,7 @@ struct Side {
 
 class HcaWay final : public Way {
  public:
-  HcaWay(Side& side, int which, const std::shared_ptr<Hca>& hca, LinkChoice link) : hca_(hca), memory_(2 * kChunk) {
+  HcaWay(Side& side, int which, const std::shared_ptr<Hca>& hca, LinkChoice link) : hca_(hca), memory_(2 * kMessage) {
     pd_ = hca_->create_pd();
     const auto at = reinterpret_cast<std::uint64_t>(memory_.data());
     if (hca_->register_memory(pd_, at, memory_.size(), at, transport::kAccessLocalWrite | transport::kAccessRemoteWrite,
@@ -99,7 +106,7 @@ class HcaWay final : public Way {
     side.barrier();
     peer_ = side.board->peer[1 - side.rank][which];
     connect();
-    for (int i = 0; i < 64; ++i) hca_->post_recv(qp_, {.wr_id = 0, .sges = {}});
+    for (int i = 0; i < 64; ++i) post_receive();
     side.barrier();
   }
   ~HcaWay() override {
@@ -109,36 +116,43 @@ class HcaWay final : public Way {
     hca_->destroy_pd(pd_);
   }
 
-  void send(std::uint32_t bytes) override {
-    const transport::Sge sge{reinterpret_cast<std::uint64_t>(memory_.data()), bytes, key_};
-    transport::SendWr wr;
-    wr.opcode = transport::WrOpcode::kWriteImm;
-    wr.signaled = ++sent_ % 16 == 0;
-    wr.inline_data = bytes <= 64;
-    wr.remote_address = peer_.buffer + kChunk;
-    wr.rkey = peer_.rkey;
-    wr.sges = {&sge, 1};
-    if (hca_->post_send(qp_, wr, false) != 0) throw std::runtime_error("post_send");
-  }
-
+  void send(std::uint32_t bytes) override { post(transport::WrOpcode::kWriteImm, bytes); }
+  void send_to_receive(std::uint32_t bytes) override { post(transport::WrOpcode::kSend, bytes); }
   void wait_for(std::uint32_t /*bytes*/) override {
+    using transport::WcOpcode;
     std::array<transport::Completion, 8> done;
     const Ps end = monotonic_now() + kBound;
+    unsigned idle = 0;  // the clock costs as much as a poll
     while (arrived_ == 0) {
       const std::size_t count = cq_->poll(done);
       for (std::size_t i = 0; i < count; ++i) {
         if (done[i].status != transport::WcStatus::kSuccess) throw std::runtime_error("work completion failed");
-        if (done[i].opcode == transport::WcOpcode::kRecvWithImm) ++arrived_;
+        if (done[i].opcode == WcOpcode::kRecvWithImm || done[i].opcode == WcOpcode::kRecv) ++arrived_;
       }
-      if (count == 0 && monotonic_now() > end) too_late("a write");
+      if (count == 0 && ++idle % 256 == 0 && monotonic_now() > end) too_late("a message");
     }
     --arrived_;
-    hca_->post_recv(qp_, {.wr_id = 0, .sges = {}});
+    post_receive();
   }
 
   [[nodiscard]] std::string description() const { return hca_->link_description(qp_); }
 
  private:
+  void post(transport::WrOpcode opcode, std::uint32_t bytes) {
+    const transport::Sge sge{reinterpret_cast<std::uint64_t>(memory_.data()), bytes, key_};
+    transport::SendWr wr;
+    wr.opcode = opcode;
+    wr.signaled = ++sent_ % 16 == 0;
+    wr.inline_data = bytes <= 64;
+    wr.remote_address = peer_.buffer + kMessage;
+    wr.rkey = peer_.rkey;
+    wr.sges = {&sge, 1};
+    if (hca_->post_send(qp_, wr, false) != 0) throw std::runtime_error("post_send");
+  }
+  void post_receive() {
+    const transport::Sge sge{reinterpret_cast<std::uint64_t>(memory_.data() + kMessage), kSmall, key_};
+    if (hca_->post_recv(qp_, {.wr_id = 0, .sges = {&sge, 1}}) != 0) throw std::runtime_error("post_recv");
+  }
   void modify(const transport::QpAttr& attr, std::uint32_t mask) {
     if (const int error = hca_->modify_qp(qp_, attr, mask); error != 0) {
       throw std::runtime_error("modify_qp " + std::to_string(error));
@@ -193,7 +207,7 @@ void must(bool ok, const char* what) {
 /// One TCP connection, TCP_NODELAY, non-blocking and polled.
 class TcpWay final : public Way {
  public:
-  explicit TcpWay(int fd) : fd_(fd), out_(kChunk), in_(kChunk) {
+  explicit TcpWay(int fd) : fd_(fd), out_(kMessage), in_(kMessage) {
     const int one = 1;
     must(setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0, "TCP_NODELAY");
   }
@@ -224,10 +238,12 @@ class TcpWay final : public Way {
   std::vector<std::byte> out_, in_;
 };
 
-/// The floor under RoCEv2 packets: datagrams of the same sizes, GSO and GRO, no protocol, no CRC, no copy into place.
+/// The floor under RoCEv2 packets: datagrams of the same sizes, GSO and GRO, no protocol, no copy into place; with or
+/// without the CRC.
 class UdpWay final : public Way {
  public:
-  UdpWay(int fd, std::uint16_t peer_port) : fd_(fd), to_(loopback(peer_port)), out_(kChunk + 8192), in_(1 << 16) {
+  UdpWay(int fd, std::uint16_t peer_port, bool crc)
+      : fd_(fd), to_(loopback(peer_port)), crc_(crc), out_(kMessage + 8192), in_(1 << 16) {
     const int one = 1;
     must(setsockopt(fd_, SOL_UDP, UDP_GRO, &one, sizeof one) == 0, "UDP_GRO");
     const int buffer = 4 << 20;
@@ -245,7 +261,10 @@ class UdpWay final : public Way {
     const Ps end = monotonic_now() + kBound;
     while (missing > 0) {
       const ssize_t n = ::recv(fd_, in_.data(), in_.size(), MSG_DONTWAIT);
-      if (n > 0) missing -= std::min(missing, static_cast<std::size_t>(n));
+      if (n > 0) {
+        missing -= std::min(missing, static_cast<std::size_t>(n));
+        add_up(std::span{in_}.first(static_cast<std::size_t>(n)));
+      }
       if (n < 0 && monotonic_now() > end) too_late("a datagram");
     }
   }
@@ -253,7 +272,13 @@ class UdpWay final : public Way {
  private:
   static constexpr std::uint32_t kPayload = 4096, kHeaders = 16;
   static std::uint32_t packets_of(std::uint32_t bytes) { return (bytes + kPayload - 1) / kPayload; }
+  void add_up(std::span<const std::byte> bytes) {
+    if (!crc_) return;
+    for (; !bytes.empty(); bytes = bytes.subspan(std::min<std::size_t>(bytes.size(), kPayload + kHeaders)))
+      sum_ = sum_ + wire::crc_update(0, bytes.first(std::min<std::size_t>(bytes.size(), kPayload + kHeaders)));
+  }
   void send_batch(std::uint32_t segment, std::uint32_t count) {
+    add_up(std::span{out_}.first(std::size_t{segment} * count));
     iovec piece{out_.data(), std::size_t{segment} * count};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(2)> control{};
     msghdr message{};
@@ -275,23 +300,27 @@ class UdpWay final : public Way {
   }
   int fd_;
   sockaddr_in to_;
+  bool crc_;
+  volatile std::uint32_t sum_ = 0;  ///< nobody looks at it, but it must be computed
   std::vector<std::byte> out_, in_;
 };
 
+/// [rank], and of UDP [with CRC][rank].
 struct Sockets {
-  int tcp[2], udp[2];
-  std::uint16_t udp_port[2];
+  int tcp[2], udp[2][2];
+  std::uint16_t udp_port[2][2];
 };
 
 Sockets open_sockets() {
   Sockets s{};
   socklen_t length = sizeof(sockaddr_in);
-  for (int i = 0; i < 2; ++i) {
-    s.udp[i] = socket(AF_INET, SOCK_DGRAM, 0);
+  for (int i = 0; i < 4; ++i) {
+    int& fd = s.udp[i / 2][i % 2];
+    fd = socket(AF_INET, SOCK_DGRAM, 0);
     sockaddr_in address = loopback(0);
-    must(bind(s.udp[i], reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "bind");
-    getsockname(s.udp[i], reinterpret_cast<sockaddr*>(&address), &length);
-    s.udp_port[i] = ntohs(address.sin_port);
+    must(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "bind");
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+    s.udp_port[i / 2][i % 2] = ntohs(address.sin_port);
   }
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = loopback(0);
@@ -311,38 +340,84 @@ Ps median(std::vector<Ps>& times) {
   return times[times.size() / 2];
 }
 
+/// What is measured of each way, and how one iteration of it goes on one side.
+struct Measure {
+  const char* title;
+  void (*once)(Way& way, bool first);
+  int divided_by;  ///< a ping-pong is two messages
+};
+
+constexpr std::array<Measure, 4> kMeasures{{
+    {"8 B write",
+     [](Way& way, bool first) {
+       if (first) way.send(kSmall);
+       way.wait_for(kSmall);
+       if (!first) way.send(kSmall);
+     },
+     2},
+    {"8 B send",
+     [](Way& way, bool first) {
+       if (first) way.send_to_receive(kSmall);
+       way.wait_for(kSmall);
+       if (!first) way.send_to_receive(kSmall);
+     },
+     2},
+    {"256 KiB write",
+     [](Way& way, bool first) {
+       if (first) way.send(kMessage);
+       way.wait_for(first ? kSmall : kMessage);
+       if (!first) way.send(kSmall);
+     },
+     1},
+    {"2x128 KiB both",
+     [](Way& way, bool) {
+       for (int step = 0; step < kSteps; ++step) way.exchange(kChunk);
+     },
+     1},
+}};
+
+struct Row {
+  const char* name;
+  Way* way;
+  std::array<std::vector<Ps>, kMeasures.size()> times{};
+};
+
+void print_table(std::span<Row> rows) {
+  fmt::print("{:<10}", "us, x tcp");
+  for (const Measure& measure : kMeasures) fmt::print(" {:>22}", measure.title);
+  fmt::print("\n");
+  std::array<double, kMeasures.size()> tcp{};
+  for (Row& row : rows) {
+    fmt::print("{:<10}", row.name);
+    for (std::size_t m = 0; m < kMeasures.size(); ++m) {
+      const double time = static_cast<double>(median(row.times[m])) / kMicrosecond;
+      if (&row == rows.data()) tcp[m] = time;
+      fmt::print(" {:>14.2f} {:>7.2f}", time, time / tcp[m]);
+    }
+    fmt::print("\n");
+  }
+}
+
 void run_side(Side side, const Sockets& sockets, int rounds, std::string_view only) {
   std::shared_ptr<Hca> hca = Hca::open(list_devices().front());
   auto local = std::make_unique<HcaWay>(side, 0, hca, LinkChoice::kAuto);
   auto packets = std::make_unique<HcaWay>(side, 1, hca, LinkChoice::kPackets);
   TcpWay tcp{sockets.tcp[side.rank]};
-  UdpWay udp{sockets.udp[side.rank], sockets.udp_port[1 - side.rank]};
+  UdpWay udp{sockets.udp[0][side.rank], sockets.udp_port[0][1 - side.rank], false};
+  UdpWay udp_crc{sockets.udp[1][side.rank], sockets.udp_port[1][1 - side.rank], true};
 
-  struct Row {
-    const char* name;
-    Way* way;
-    std::vector<Ps> small, large;
-  };
-  std::array<Row, 4> rows{{{"tcp", &tcp, {}, {}},
-                           {"udp-floor", &udp, {}, {}},
-                           {"roce", packets.get(), {}, {}},
-                           {"local", local.get(), {}, {}}}};
+  std::array<Row, 5> rows{
+      {{"tcp", &tcp}, {"udp-floor", &udp}, {"udp-crc", &udp_crc}, {"roce", packets.get()}, {"local", local.get()}}};
   for (int round = 0; round < rounds; ++round) {
     for (Row& row : rows) {
       if (!only.empty() && only != row.name) continue;
-      side.barrier();
-      for (int i = 0; i < kIterations; ++i) {
-        const Ps begin = monotonic_now();
-        if (side.rank == 0) row.way->send(kSmall);
-        row.way->wait_for(kSmall);
-        if (side.rank == 1) row.way->send(kSmall);
-        row.small.push_back((monotonic_now() - begin) / 2);
-      }
-      side.barrier();
-      for (int i = 0; i < kIterations; ++i) {
-        const Ps begin = monotonic_now();
-        for (int step = 0; step < kSteps; ++step) row.way->exchange(kChunk);
-        row.large.push_back(monotonic_now() - begin);
+      for (std::size_t m = 0; m < kMeasures.size(); ++m) {
+        side.barrier();
+        for (int i = 0; i < kIterations; ++i) {
+          const Ps begin = monotonic_now();
+          kMeasures[m].once(*row.way, side.rank == 0);
+          row.times[m].push_back((monotonic_now() - begin) / kMeasures[m].divided_by);
+        }
       }
     }
   }
@@ -354,18 +429,7 @@ void run_side(Side side, const Sockets& sockets, int rounds, std::string_view on
   }
   side.barrier();
   if (side.rank == 0) {
-    const auto tcp_small = static_cast<double>(median(rows[0].small));
-    const auto tcp_large = static_cast<double>(median(rows[0].large));
-    fmt::print("{:<10} {:>12} {:>8} {:>18} {:>8} {:>10}\n", "way", "64 B us", "x tcp", "2x128 KiB us", "x tcp",
-               "p99 us");
-    for (Row& row : rows) {
-      if (row.small.empty()) continue;
-      const auto small = static_cast<double>(median(row.small));
-      const auto large = static_cast<double>(median(row.large));
-      const auto p99 = static_cast<double>(row.large[row.large.size() * 99 / 100]);
-      fmt::print("{:<10} {:>12.2f} {:>8.2f} {:>18.1f} {:>8.2f} {:>10.1f}\n", row.name, small / kMicrosecond,
-                 small / tcp_small, large / kMicrosecond, large / tcp_large, p99 / kMicrosecond);
-    }
+    print_table(rows);
     fmt::print("local: {}; packets: {}; dropped {} + {}, sent again {} + {}\n", local->description(),
                packets->description(), side.board->discards[0], side.board->discards[1], side.board->retransmissions[0],
                side.board->retransmissions[1]);

@@ -97,7 +97,15 @@ bool Communicator::State::run(Operation& operation) noexcept {
     waiter.pause();
   }
   account_wait(operation);
+  if (operation.programs->algorithm == collective::Algorithm::kOneShot) look_once_more();
   return true;
+}
+
+/// A one-shot operation of a peer is over when our HCA has acknowledged what it wrote out of its user's buffer, and an
+/// HCA in software may keep the acknowledgement for our next call. What this look finds belongs to later operations.
+void Communicator::State::look_once_more() noexcept {
+  const int count = link_->poll(events_);
+  if (count > 0) take_events(count);
 }
 
 void Communicator::State::begin_segments(Operation& operation) noexcept {

@@ -62,6 +62,7 @@ class Communicator::State final : public collective::HostActions {
   /// Begins what can be, and gives back credit.
   void begin_segments(Operation& operation) noexcept;
   void take_events(int count) noexcept;
+  void look_once_more() noexcept;
   /// Looks at what polls do not show: abort, dead ranks, the clock. False: failed.
   bool watch(Operation& operation) noexcept;
   void account_wait(const Operation& operation) noexcept;

@@ -31,7 +31,7 @@ std::size_t CqImpl::take(std::span<transport::Completion> out) noexcept {
 
 std::size_t CqImpl::poll(std::span<transport::Completion> out) noexcept {
   if (const std::size_t taken = take(out); taken != 0) return taken;
-  hca_.progress_inline(Shard::Depth::kFull);
+  hca_.progress_inline(Shard::Depth::kPoll);
   if (const std::size_t taken = take(out); taken != 0) return taken;
   if (empty_polls_.fetch_add(1, std::memory_order_relaxed) >= kPatience) sched_yield();
   return 0;

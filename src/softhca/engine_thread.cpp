@@ -122,13 +122,13 @@ void EngineThread::kick() noexcept {
   [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
 }
 
-void EngineThread::after_inline_pass(bool left_over, bool polled) noexcept {
+void EngineThread::after_inline_pass(const Shard::Result& result, bool polled) noexcept {
   if (polled) {
-    last_inline_.store(monotonic_now(), std::memory_order_relaxed);
+    last_inline_.store(result.passed ? result.end : monotonic_now(), std::memory_order_relaxed);
     inline_passes_.fetch_add(1, std::memory_order_relaxed);
   }
   inline_inside_.fetch_sub(1, std::memory_order_relaxed);
-  if (left_over || shard_->deadline() < asleep_until_.load()) kick();
+  if (result.left || shard_->deadline() < asleep_until_.load()) kick();
 }
 
 void EngineThread::serve_now() noexcept {
@@ -241,7 +241,7 @@ void EngineThread::stand_by() noexcept {
       continue;
     }
     const Ps now = monotonic_now();
-    if (shard_->deadline() <= now) shard_->progress(Shard::Depth::kFull);
+    if (shard_->deadline() <= now || shard_->holds_back()) shard_->progress(Shard::Depth::kFull);
     const std::uint64_t passes = inline_passes_.load(std::memory_order_relaxed);
     left_alone = passes == seen && inline_inside_.load(std::memory_order_relaxed) == 0;
     if (left_alone) break;

@@ -46,8 +46,10 @@ class EngineThread final : public FdWatcher {
   // ---- any thread
   /// Around a pass of the application. The second wakes the thread if a timer now comes before it wakes by itself, or
   /// if work was left over. `polled`: the pass also drained the links, as one does who polls.
+  /// The application polls steadily, and the thread only looks now and then whether it still does.
+  [[nodiscard]] bool standing_by() const noexcept { return standing_by_.load(std::memory_order_relaxed); }
   void before_inline_pass() noexcept { inline_inside_.fetch_add(1, std::memory_order_relaxed); }
-  void after_inline_pass(bool left_over, bool polled) noexcept;
+  void after_inline_pass(const Shard::Result& result, bool polled) noexcept;
   /// The application is about to wait without polling.
   void serve_now() noexcept;
 

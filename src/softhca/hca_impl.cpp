@@ -159,9 +159,10 @@ void HcaImpl::tell_interface_events() noexcept {
 
 void HcaImpl::progress_inline(Shard::Depth depth) noexcept {
   if (dead_.load(std::memory_order_relaxed)) return;
+  if (depth == Shard::Depth::kPoll && !thread_.standing_by()) depth = Shard::Depth::kFull;
   thread_.before_inline_pass();
   const Shard::Result result = shard_.progress(depth);
-  thread_.after_inline_pass(result.left, depth == Shard::Depth::kFull);
+  thread_.after_inline_pass(result, depth != Shard::Depth::kTransmit);
 }
 
 void HcaImpl::expect_blocking() noexcept {

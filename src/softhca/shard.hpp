@@ -42,12 +42,14 @@ class Shard final : public LinkHost, private transport::EventListener {
   };
   enum class Depth : std::uint8_t {
     kTransmit,  ///< doorbells and egress only: what post_send wants done at once
+    kPoll,      ///< what an application that polls steadily wants: see skip_sockets() and hold_back()
     kFull,
   };
   struct Result {
     bool passed = false;  ///< false: somebody else holds the lock (and will see our doorbell)
     bool worked = false;  ///< something moved
     bool left = false;    ///< stopped with work left over: come again
+    Ps end = 0;           ///< when the last pass was over; 0 without one
   };
 
   Shard(const HostAddress& address, const transport::EngineConfig& config, FdWatcher& watcher);
@@ -60,6 +62,8 @@ class Shard final : public LinkHost, private transport::EventListener {
   void ring(Qp& qp) noexcept;
   /// When timers want the next pass; any thread.
   [[nodiscard]] Ps deadline() const noexcept { return deadline_.load(); }
+  /// Something waits for the application's next call; any thread.
+  [[nodiscard]] bool holds_back() const noexcept { return holds_back_.load(std::memory_order_relaxed); }
 
   /// Set-up work under the lock; afterwards doorbells that were left meanwhile are served.
   template <typename Body>
@@ -115,6 +119,8 @@ class Shard final : public LinkHost, private transport::EventListener {
   };
 
   bool pass(Depth depth, Result& result) noexcept;
+  [[nodiscard]] bool skip_sockets(Depth depth, Ps now) noexcept;
+  [[nodiscard]] bool hold_back(Depth depth, bool received) noexcept;
   bool transmit(Ps now) noexcept;
   [[nodiscard]] Notices collect() noexcept;
   void deliver(const Notices& notices) noexcept;
@@ -133,9 +139,12 @@ class Shard final : public LinkHost, private transport::EventListener {
   std::array<transport::TxDesc, kMaxTxBatch> descs_;
   Ps hold_transmit_until_ = 0;  ///< late DMA
   Ps timers_held_until_ = 0;    ///< the engine's timers, after a pass that lost the CPU
+  Ps local_busy_until_ = 0;
+  int sockets_skipped_ = 0;  ///< passes in a row
 
   alignas(64) std::atomic<Qp*> doorbells_{nullptr};
   alignas(64) std::atomic<Ps> deadline_{kNever};
+  std::atomic<bool> holds_back_{false};
 
   std::vector<CqImpl*> noticed_;                    ///< lock
   std::vector<PendingEvent> pending_events_;        ///< lock

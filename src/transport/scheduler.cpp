@@ -92,11 +92,14 @@ std::size_t Scheduler::fill(Ps now, std::uint64_t budget_bytes, std::span<TxDesc
   while (count == 0 && !out.empty()) {
     Path* path = active_.front();
     if (path == nullptr) break;
-    count = fill_control(*path, out);
+    // Control packets go last, with a place kept for one: the peer waits for what is asked or answered, and for its
+    // acknowledgements only when its window is full.
+    const std::span<TxDesc> first = path->control.empty() ? out : out.first(out.size() - 1);
     path->replies_first = !path->replies_first;
-    if (path->replies_first) count = fill_replies(*path, now, budget_bytes, out, count);
-    count = fill_data(*path, now, budget_bytes, out, count);
-    if (!path->replies_first) count = fill_replies(*path, now, budget_bytes, out, count);
+    if (path->replies_first) count = fill_replies(*path, now, budget_bytes, first, count);
+    count = fill_data(*path, now, budget_bytes, first, count);
+    if (!path->replies_first) count = fill_replies(*path, now, budget_bytes, first, count);
+    count = fill_control(*path, out, count);
     refresh(*path);
     if (path->active.linked) active_.move_to_back(*path);
   }
@@ -111,8 +114,7 @@ void Scheduler::pace(Qp& qp, std::uint32_t payload_bytes, Ps now) noexcept {
   replies_done(qp);
 }
 
-std::size_t Scheduler::fill_control(Path& path, std::span<TxDesc> out) noexcept {
-  std::size_t count = 0;
+std::size_t Scheduler::fill_control(Path& path, std::span<TxDesc> out, std::size_t count) noexcept {
   while (count < out.size() && !path.control.empty()) {
     Qp& qp = static_cast<Qp&>(*path.control.front());
     path.control.remove(qp);

@@ -1,5 +1,5 @@
-// Who may send next. Queue pairs with something to send stand in their path's lists (control first, then replies and
-// data in turns), paths with a queue pair that may send stand in the active list; all are served round-robin. The
+// Who may send next. Queue pairs with something to send stand in their path's lists (replies and data in turns, then
+// control), paths with a queue pair that may send stand in the active list; all are served round-robin. The
 // scheduler also keeps each path's unacknowledged bytes under its limit. It decides; requesters and responders build
 // the packets.
 //
@@ -85,12 +85,12 @@ class Scheduler {
   void refresh(Path& path) noexcept;
   void complete_given() noexcept;
   void pace(Qp& qp, std::uint32_t payload_bytes, Ps now) noexcept;
-  static std::size_t fill_control(Path& path, std::span<TxDesc> out) noexcept;
-  /// Both add descriptors from `count` on and return the new count.
+  /// These add descriptors from `count` on and return the new count.
   std::size_t fill_replies(Path& path, Ps now, std::uint64_t& budget_bytes, std::span<TxDesc> out,
                            std::size_t count) noexcept;
   std::size_t fill_data(Path& path, Ps now, std::uint64_t& budget_bytes, std::span<TxDesc> out,
                         std::size_t count) noexcept;
+  static std::size_t fill_control(Path& path, std::span<TxDesc> out, std::size_t count) noexcept;
 
   std::vector<std::unique_ptr<Path>> paths_;
   IntrusiveList<Path, &Path::active> active_;

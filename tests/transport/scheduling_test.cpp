@@ -29,13 +29,18 @@ class Scheduling : public testing::Test {
   }
 };
 
-TEST_F(Scheduling, ControlComesBeforeData) {
-  post(*lab.end.qp, 4096);
+TEST_F(Scheduling, ControlHasTheLastPlaceOfACall) {
+  post(*lab.end.qp, 6 * 1024);
   EXPECT_EQ(lab.pull(1).size(), 1U);
-  lab.receive(lab.request(Opcode::kRcWriteOnly, 0));
-  const auto sent = lab.pull();
-  ASSERT_EQ(sent.size(), 4U);
-  EXPECT_EQ(sent[0].headers.opcode, Opcode::kRcAck);
+  std::uint32_t received = 0;
+  for (const std::size_t places : {1U, 2U, 16U}) {
+    SCOPED_TRACE(places);
+    lab.receive(lab.request(Opcode::kRcWriteOnly, received++));
+    std::array<TxDesc, 16> out;
+    const std::size_t count = lab.host.engine.next_tx(lab.now, 1 << 20, std::span{out}.first(places));
+    ASSERT_EQ(count, std::min<std::size_t>(places, 5));
+    for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(out[i].headers.opcode == Opcode::kRcAck, i + 1 == count) << i;
+  }
 }
 
 TEST_F(Scheduling, QueuePairsOfAPathTakeTurns) {
