@@ -77,4 +77,12 @@ struct Qp final : QueuePair, QpLinks {
   void reset() noexcept;
 };
 
+// In the header, because every packet of a WRITE or READ passes here.
+inline AccessResult Responder::check_remote(std::uint32_t key, std::uint64_t address, std::uint32_t length,
+                                            std::uint32_t right, Piece& piece) const noexcept {
+  const AccessResult result = core_.memory.check(key, qp_.init().pd, address, length, right, piece);
+  if (result != AccessResult::kBadKey) return result;
+  return check_window(key, address, length, right, piece);
+}
+
 }  // namespace tensorwire::transport

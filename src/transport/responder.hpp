@@ -79,6 +79,8 @@ class Responder {
   /// The one check of what the peer may reach: a region of the queue pair's domain, or a window that is open to it.
   [[nodiscard]] AccessResult check_remote(std::uint32_t key, std::uint64_t address, std::uint32_t length,
                                           std::uint32_t right, Piece& piece) const noexcept;
+  [[nodiscard]] AccessResult check_window(std::uint32_t key, std::uint64_t address, std::uint32_t length,
+                                          std::uint32_t right, Piece& piece) const noexcept;
 
   /// Guards against a judgement that another packet's commit, or an error, has overtaken.
   [[nodiscard]] bool still_holds(RxPlan plan, const wire::Headers& headers) const noexcept;

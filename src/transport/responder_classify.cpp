@@ -75,10 +75,8 @@ RxPlan Responder::scatter(std::uint64_t offset, std::uint32_t bytes, RxVerdict& 
   return found ? RxPlan::kExecute : RxPlan::kLocalProtection;
 }
 
-AccessResult Responder::check_remote(std::uint32_t key, std::uint64_t address, std::uint32_t length,
+AccessResult Responder::check_window(std::uint32_t key, std::uint64_t address, std::uint32_t length,
                                      std::uint32_t right, Piece& piece) const noexcept {
-  const AccessResult result = core_.memory.check(key, qp_.init().pd, address, length, right, piece);
-  if (result != AccessResult::kBadKey) return result;
   return core_.memory.check_window(key, qp_.init().pd, qp_.qpn(), address, length, right, piece);
 }
 
