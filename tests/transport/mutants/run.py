@@ -73,7 +73,7 @@ class Mill:
         linker = self.unit_tests if mutant.unit_tests else self.simulation
         # Before the libraries, so that the mutated file is found first.
         at = next(i for i, word in enumerate(linker) if word.endswith(".o"))
-        self.call([*linker[:at], str(item), *linker[at:], "-o", str(program)])
+        self.call([*linker[:at], str(item), *linker[at:], "-Wl,--strip-debug", "-o", str(program)])  # twice as fast
         return program
 
     def call(self, command: list[str]) -> None:
