@@ -16,6 +16,7 @@ static_assert(IBV_QP_STATE == transport::kAttrState && IBV_QP_AV == transport::k
 static_assert(IBV_QP_MIN_RNR_TIMER == transport::kAttrMinRnrTimer && IBV_QP_DEST_QPN == transport::kAttrDestQpn);
 static_assert(IBV_QPS_ERR == static_cast<int>(transport::QpState::kErr));
 static_assert(IBV_QPT_RC == static_cast<int>(transport::QpType::kRc));
+static_assert(IBV_QPT_UC == static_cast<int>(transport::QpType::kUc));
 static_assert(IBV_QPT_UD == static_cast<int>(transport::QpType::kUd));
 static_assert(IBV_QP_QKEY == transport::kAttrQkey && IBV_QPS_SQE == static_cast<int>(transport::QpState::kSqe));
 static_assert(IBV_MTU_4096 == static_cast<int>(transport::MtuCode::k4096));
@@ -23,7 +24,9 @@ static_assert(IBV_MTU_4096 == static_cast<int>(transport::MtuCode::k4096));
 /// 0, or why the HCA cannot make such a queue pair.
 int check(const ibv_qp_init_attr_ex& wanted, const softhca::DeviceLimits& limits, const ibv_context* context) noexcept {
   const unsigned type = raw(wanted.qp_type);
-  if (type != IBV_QPT_RC && type != IBV_QPT_UD) return not_supported("queue pairs other than RC and UD");
+  if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD) {
+    return not_supported("queue pairs other than RC, UC and UD");
+  }
   if (wanted.pd == nullptr || wanted.send_cq == nullptr || wanted.recv_cq == nullptr) return EINVAL;
   if (wanted.pd->context != context || wanted.send_cq->context != context || wanted.recv_cq->context != context) {
     return EINVAL;
@@ -47,6 +50,18 @@ ibv_qp_cap granted(const ibv_qp_init_attr_ex& wanted) noexcept {
   }
   if (wanted.srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
   return cap;
+}
+
+/// Which ibv_qp_create_send_ops_flags a queue pair of this type has.
+std::uint64_t send_ops_of(unsigned type) noexcept {
+  switch (type) {
+    case IBV_QPT_UD:
+      return kDatagramSendOps;
+    case IBV_QPT_UC:
+      return kUnreliableSendOps;
+    default:
+      return kSupportedSendOps;
+  }
 }
 
 /// `wanted.cap` receives what was given.
@@ -178,7 +193,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noex
       return fail<ibv_qp>(not_supported("queue pair creation flags"));
     }
     const std::uint64_t ops = (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 ? attributes->send_ops_flags : 0;
-    if ((ops & ~(raw(attributes->qp_type) == IBV_QPT_UD ? kDatagramSendOps : kSupportedSendOps)) != 0) {
+    if ((ops & ~send_ops_of(raw(attributes->qp_type))) != 0) {
       return fail<ibv_qp>(not_supported("such operations on a queue pair of this type"));
     }
     QueuePair* qp = create(context, *attributes, ops, attributes->cap);

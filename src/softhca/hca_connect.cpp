@@ -1,5 +1,7 @@
 // How a queue pair finds its way: at RTR the local address is looked up in the GID table, and the link and path towards
 // the peer are chosen. Datagrams find theirs one by one, and always as packets: an address handle is resolved alone.
+// Unreliable connections take packets, too: nothing would say when the peer of a same-host link has pulled a message,
+// so that its source may be reused.
 #include <cerrno>
 
 #include "base/clock.hpp"
@@ -49,6 +51,7 @@ int HcaImpl::resolve_gid(transport::AddressVector& av) const {
 }
 
 std::string HcaImpl::why_packets(const Qp& qp) const {
+  if (qp.engine_qp->init().type == transport::QpType::kUc) return "unreliable connection";
   return qp.choice == LinkChoice::kPackets ? "asked for" : packets_only_;
 }
 

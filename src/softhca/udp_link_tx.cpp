@@ -162,7 +162,7 @@ void UdpLink::on_refusal(const Route& route, std::uint32_t source_qpn, std::size
   const std::string from = address_text(route.source);
   const std::string to = address_text(route.destination);
   const transport::QueuePair* const qp = host_.engine().find_qp(source_qpn);
-  if (qp != nullptr && qp->init().type == transport::QpType::kRc && (error == EMSGSIZE || error == EINVAL)) {
+  if (qp != nullptr && qp->init().type != transport::QpType::kUd && (error == EMSGSIZE || error == EINVAL)) {
     if (qp->state() != transport::QpState::kRts) return;  // said already
     const std::size_t headers = wire::kUdpBytes + (route.source.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes);
     const std::uint32_t mtu = route_mtu(route.source, route.destination, host_.address().interface_index);

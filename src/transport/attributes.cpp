@@ -31,6 +31,16 @@ constexpr std::array kRcTransitions = {
     Transition{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags | kAttrMinRnrTimer},
 };
 
+constexpr std::array kUcTransitions = {
+    Transition{QpState::kReset, QpState::kInit, kInitAttributes, 0},
+    Transition{QpState::kInit, QpState::kInit, 0, kInitAttributes},
+    Transition{QpState::kInit, QpState::kRtr, kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn,
+               kAttrAccessFlags | kAttrPkeyIndex},
+    Transition{QpState::kRtr, QpState::kRts, kAttrSqPsn, kAttrCurState | kAttrAccessFlags},
+    Transition{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
+    Transition{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
+};
+
 constexpr std::uint32_t kUdInitAttributes = kAttrPkeyIndex | kAttrPort | kAttrQkey;
 
 constexpr std::array kUdTransitions = {
@@ -42,11 +52,20 @@ constexpr std::array kUdTransitions = {
     Transition{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrQkey},
 };
 
+std::span<const Transition> transitions_of(QpType type) noexcept {
+  switch (type) {
+    case QpType::kUc:
+      return kUcTransitions;
+    case QpType::kUd:
+      return kUdTransitions;
+    default:
+      return kRcTransitions;
+  }
+}
+
 bool mask_fits(QpType type, QpState from, QpState to, std::uint32_t mask) noexcept {
   if (to == QpState::kErr || to == QpState::kReset) return mask == 0;
-  const std::span<const Transition> transitions =
-      type == QpType::kUd ? std::span<const Transition>{kUdTransitions} : std::span<const Transition>{kRcTransitions};
-  for (const Transition& t : transitions) {
+  for (const Transition& t : transitions_of(type)) {
     if (t.from != from || t.to != to) continue;
     return (mask & t.required) == t.required && (mask & ~(t.required | t.optional)) == 0;
   }

@@ -1,4 +1,4 @@
-// The rules of ibv_modify_qp for RC and UD: which attributes each state transition requires and allows, and which
+// The rules of ibv_modify_qp for RC, UC and UD: which attributes each state transition requires and allows, and which
 // values are good. Pure functions; the table is data. (IB specification vol. 1, 11.2.5.2, table "QP state transition
 // properties".)
 #pragma once

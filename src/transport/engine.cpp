@@ -52,8 +52,8 @@ void require(bool good, const char* why, const char* remedy, const char* what = 
 
 void check_limits(const QpInit& init) {
   const QpCaps& caps = init.caps;
-  require(init.type == QpType::kRc || init.type == QpType::kUd, "only the RC and UD transports are offered",
-          "Ask for an RC or a UD queue pair.");
+  require(init.type == QpType::kRc || init.type == QpType::kUc || init.type == QpType::kUd,
+          "only the RC, UC and UD transports are offered", "Ask for an RC, a UC or a UD queue pair.");
   require(init.qpn != 0 && init.qpn <= wire::kQpnMask, "a QPN has 24 bits and is not 0", "Choose another QPN.");
   require(init.send_cq != nullptr && init.recv_cq != nullptr, "it needs a send and a receive completion queue",
           "Create the completion queues first.");
@@ -184,10 +184,8 @@ void Engine::doorbell(QueuePair& queue_pair, Ps) noexcept {
   Qp& qp = static_cast<Qp&>(queue_pair);
   if (qp.state() == QpState::kErr) {
     qp.flush();
-  } else if (qp.ud) {
-    qp.ud->schedule();
   } else {
-    qp.requester.schedule();
+    qp.schedule_sends();
   }
   impl_->settle();
 }
@@ -203,8 +201,8 @@ std::size_t Engine::next_tx(Ps now, std::uint64_t budget_bytes, std::span<TxDesc
 void Engine::tx_failed(const TxDesc& desc, Ps) noexcept {
   Qp* const qp = impl_->queue_pairs.find(desc.src_qpn);
   if (qp == nullptr) return;
-  if (qp->ud) {
-    qp->ud->source_lost(desc.headers.psn);
+  if (qp->unanswered) {
+    qp->unanswered->source_lost(desc.headers.psn);
   } else if (wire::traits(desc.headers.opcode).response) {
     qp->responder.source_lost(desc.headers.psn);
   } else {
@@ -215,8 +213,12 @@ void Engine::tx_failed(const TxDesc& desc, Ps) noexcept {
 
 void Engine::tx_refused(std::uint32_t qpn, Ps) noexcept {
   Qp* const qp = impl_->queue_pairs.find(qpn);
-  if (qp == nullptr || qp->ud || qp->state() != QpState::kRts) return;
-  qp->requester.refused();
+  if (qp == nullptr || !can_send(qp->state())) return;
+  if (qp->unanswered) {
+    qp->unanswered->refused();
+  } else {
+    qp->requester.refused();
+  }
   impl_->settle();
 }
 
@@ -225,8 +227,7 @@ RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_b
   RxVerdict verdict;
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
   Qp* qp = impl_->queue_pairs.find(headers.dest_qpn);
-  const bool receives =
-      qp != nullptr && (qp->state() == QpState::kRts || (qp->state() == QpState::kRtr && !traits.response));
+  const bool receives = qp != nullptr && (traits.response ? can_send(qp->state()) : can_receive(qp->state()));
   if (qp == nullptr) {
     verdict.drop = DropReason::kUnknownQp;
   } else if (qp->ud) {
@@ -238,7 +239,7 @@ RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_b
     verdict.drop = DropReason::kWrongSource;
   } else if (!pkey_matches(headers.pkey)) {
     verdict.drop = DropReason::kWrongPkey;
-  } else if (!traits.known || traits.deth) {
+  } else if (!traits.known || !qp->serves(headers.opcode, source)) {
     verdict.drop = DropReason::kWrongOpcode;
   } else if (payload_bytes > source.mtu) {
     verdict.drop = DropReason::kBadLength;
@@ -248,7 +249,9 @@ RxVerdict Engine::classify(const wire::Headers& headers, std::uint32_t payload_b
     verdict.plan = static_cast<std::uint8_t>(RxPlan::kCongestion);
   } else {
     verdict.qp = qp;
-    if (traits.response) {
+    if (qp->unanswered) {
+      qp->responder.classify_unreliable(headers, payload_bytes, verdict);
+    } else if (traits.response) {
       qp->requester.classify(headers, payload_bytes, verdict);
     } else {
       qp->responder.classify(headers, payload_bytes, source.mtu, verdict);
@@ -274,6 +277,8 @@ void Engine::commit(const RxVerdict& verdict, const wire::Headers& headers, std:
     qp.requester.commit(plan, headers, payload_bytes, now);
   } else if (qp.ud) {
     qp.ud->commit(plan, headers, payload_bytes);
+  } else if (qp.unanswered) {
+    qp.responder.commit_unreliable(plan, headers, payload_bytes);
   } else {
     qp.responder.commit(plan, headers, payload_bytes);
   }
@@ -285,6 +290,8 @@ void Engine::reject(const RxVerdict& verdict, const wire::Headers& headers, Ps n
   Qp& qp = static_cast<Qp&>(*verdict.qp);
   if (qp.ud) {
     qp.ud->reject(headers);
+  } else if (qp.unanswered) {
+    qp.responder.reject_unreliable(headers);
   } else if (is_answer(plan_of(verdict))) {
     qp.requester.commit(RxPlan::kResponseUnplaced, headers, 0, now);
   } else {
@@ -305,7 +312,7 @@ void Engine::on_timer(Ps now) noexcept {
   while (Qp* qp = impl_->timers.pop_due(now)) qp->requester.on_timer(now);
   while (Qp* qp = impl_->pacing.pop_due(now)) {
     qp->congestion->waiting = false;
-    qp->requester.schedule();
+    qp->schedule_sends();
     qp->responder.schedule();
   }
   impl_->settle();

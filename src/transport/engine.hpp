@@ -1,4 +1,4 @@
-// The sans-I/O engine of RC and UD queue pairs: it is given work requests, packets and the time, and gives back
+// The sans-I/O engine of RC, UC and UD queue pairs: it is given work requests, packets and the time, and gives back
 // packets, completions and the next deadline. It reads no clock, opens no socket, starts no thread. Its owner (a socket
 // adapter, the virtual-time loop, a simulator, a fuzzer) is its *link*.
 //
@@ -97,7 +97,7 @@ enum class DropReason : std::uint8_t {
   kNone,
   kUnknownQp,
   kWrongState,
-  kWrongSource,  ///< RC: not the peer's address
+  kWrongSource,  ///< RC, UC: not the peer's address
   kWrongPkey,
   kWrongOpcode,    ///< service of another QP type, or not supported
   kOutOfSequence,  ///< beyond the expected PSN after the one NAK
@@ -117,6 +117,9 @@ struct PacketSource {
   wire::Gid destination = {};
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 64;
+
+  /// The same-host link, which carries what is acknowledged and nothing else.
+  [[nodiscard]] constexpr bool whole_messages() const noexcept { return mtu > mtu_bytes(MtuCode::k4096); }
 };
 
 /// What classify() found. `plan` and `qp` are the engine's own and travel unchanged to commit().
@@ -187,7 +190,7 @@ class Engine {
   // ---- egress
   /// The owner saw work posted to qp (post_send): the engine looks at its send queue.
   void doorbell(QueuePair& qp, Ps now) noexcept;
-  /// Also true while datagrams that next_tx() gave out have not completed: its next call completes them.
+  /// Also true while messages of UC and UD that next_tx() gave out have not completed: its next call completes them.
   [[nodiscard]] bool has_tx() const noexcept;
   /// Fills up to out.size() descriptors, all of one path, at most `budget_bytes` of payload (one packet always fits);
   /// returns how many. Control packets (ACK, NAK) come first; responses and requests take turns.

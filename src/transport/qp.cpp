@@ -18,8 +18,8 @@ void Qp::apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path
     responder.start();
   }
   if (next == QpState::kRts && previous == QpState::kRtr) {
-    if (ud) {
-      ud->start();
+    if (unanswered) {
+      unanswered->start();
     } else {
       requester.start();
     }
@@ -39,12 +39,12 @@ void Qp::enter_error() noexcept {
 void Qp::enter_send_error() noexcept {
   attributes_.state = QpState::kSqe;
   state_.store(QpState::kSqe, std::memory_order_release);
-  ud->flush();
+  unanswered->flush();
 }
 
 void Qp::flush() noexcept {
-  if (ud) {
-    ud->flush();
+  if (unanswered) {
+    unanswered->flush();
   } else {
     requester.flush();
   }
@@ -55,7 +55,7 @@ void Qp::reset() noexcept {
   state_.store(QpState::kReset, std::memory_order_release);
   requester.stop();
   responder.stop();
-  if (ud) ud->stop();
+  if (unanswered) unanswered->stop();
   core.scheduler.remove(*this);
   send_queue_.clear();
   receive_queue_.clear();

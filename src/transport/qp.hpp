@@ -11,6 +11,7 @@
 #include "transport/requester.hpp"
 #include "transport/responder.hpp"
 #include "transport/ud.hpp"
+#include "transport/unanswered.hpp"
 
 namespace tensorwire::transport {
 
@@ -20,6 +21,7 @@ struct Qp final : QueuePair, QpLinks {
         core(engine_core),
         requester(engine_core, *this),
         responder(engine_core, *this),
+        unanswered(qp_init.type != QpType::kRc ? std::make_unique<Unanswered>(engine_core, *this) : nullptr),
         ud(qp_init.type == QpType::kUd ? std::make_unique<Ud>(engine_core, *this) : nullptr) {
     if (core.config.dcqcn.enabled && !ud) congestion = std::make_unique<Congestion>();
   }
@@ -33,23 +35,37 @@ struct Qp final : QueuePair, QpLinks {
 
   // ---- for the scheduler: whichever half sends
   /// A packet may leave now, as far as this queue pair is concerned.
-  [[nodiscard]] bool ready() const noexcept { return ud ? ud->ready() : requester.ready(); }
+  [[nodiscard]] bool ready() const noexcept { return unanswered ? unanswered->ready() : requester.ready(); }
   /// Payload bytes of the next packet; only when ready().
   [[nodiscard]] std::uint32_t next_payload() const noexcept {
-    return ud ? ud->next_payload() : requester.next_payload();
+    return unanswered ? unanswered->next_payload() : requester.next_payload();
   }
   /// What it costs of the window; only when ready().
   [[nodiscard]] std::uint64_t next_charge() const noexcept {
-    return ud ? packet_charge(ud->next_payload()) : requester.next_charge();
+    return unanswered ? packet_charge(unanswered->next_payload()) : requester.next_charge();
   }
   /// Builds the next packet; only when ready(). False: none came of it, and ready() may have changed.
-  bool build(TxDesc& out, Ps now) noexcept { return ud ? ud->build(out) : requester.build(out, now); }
+  bool build(TxDesc& out, Ps now) noexcept { return unanswered ? unanswered->build(out) : requester.build(out, now); }
+  /// Tells the scheduler whether it may send.
+  void schedule_sends() noexcept {
+    if (unanswered) {
+      unanswered->schedule();
+    } else {
+      requester.schedule();
+    }
+  }
+  /// RC and UC: the packet is one of its transport service, or a CNP.
+  [[nodiscard]] bool serves(wire::Opcode opcode, const PacketSource& source) const noexcept {
+    if (opcode == wire::Opcode::kCnp) return true;
+    if (!unanswered) return wire::service_of(opcode) == wire::Service::kRc;
+    return wire::service_of(opcode) == wire::Service::kUc && !source.whole_messages();
+  }
 
   /// Applies a transition that check_modify() found legal.
   void apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path);
   /// To ERR, with both queues flushed; an acknowledgement or NAK that is owed is still sent.
   void enter_error() noexcept;
-  /// UD, to SQE: the send queue is flushed, the receive queue goes on.
+  /// UC and UD, to SQE: the send queue is flushed, the receive queue goes on.
   void enter_send_error() noexcept;
   /// Completes everything posted with a flush error, send queue first.
   void flush() noexcept;
@@ -70,7 +86,8 @@ struct Qp final : QueuePair, QpLinks {
   Core& core;
   Requester requester;
   Responder responder;
-  std::unique_ptr<Ud> ud;                  ///< UD: in the place of requester and responder, whose tools it uses
+  std::unique_ptr<Unanswered> unanswered;  ///< UC and UD: in the place of the requester, whose tools it uses
+  std::unique_ptr<Ud> ud;                  ///< UD: in the place of the responder, whose tools it uses
   std::unique_ptr<Congestion> congestion;  ///< none unless DCQCN is on; datagrams have none
 
  private:

@@ -17,9 +17,10 @@ class QueuePair {
   QueuePair& operator=(const QueuePair&) = delete;
 
   /// Copies the work request (inline data and address included) into the send ring. Returns 0, or EINVAL (state
-  /// RESET/INIT/RTR, too many SGEs, too much inline, message too long, an atomic not of 8 bytes, a local request
-  /// with bytes, datagram without an address), ENOMEM (ring full), EOPNOTSUPP (opcode). In ERR, and on UD in SQE, the
-  /// request is accepted and flushed. The owner then rings Engine::doorbell().
+  /// RESET/INIT/RTR, too many SGEs, too much inline, message too long, an atomic not of 8 bytes, READ, atomic or SEND
+  /// with invalidate on UC, a local request with bytes, datagram without an address), ENOMEM (ring full), EOPNOTSUPP
+  /// (opcode). In ERR and SQE the request is accepted and flushed, in SQD it waits. The owner then rings
+  /// Engine::doorbell().
   int post_send(const SendWr& wr) noexcept;
   /// Returns 0, EINVAL (state RESET, too many SGEs, a shared receive queue) or ENOMEM. A request posted in ERR is
   /// flushed at the next doorbell().

@@ -70,9 +70,12 @@ class Requester {
   void commit(RxPlan plan, const wire::Headers& headers, std::uint32_t payload_bytes, Ps now) noexcept;
   void on_timer(Ps now) noexcept;
 
-  // ---- tools that datagrams use, too
-  /// Names the `bytes` bytes from `offset` of the work request at `index` as pieces, or as inline bytes.
-  [[nodiscard]] WcStatus gather(std::uint32_t index, std::uint64_t offset, std::uint32_t bytes, TxDesc& out) noexcept;
+  // ---- tools that queue pairs without a requester use, too (unanswered.hpp)
+  /// Payload and headers of packet number `packet` of the SEND or WRITE at `index`, cut by `mtu`; nothing but what
+  /// depends on these.
+  [[nodiscard]] WcStatus build_data(std::uint32_t index, std::uint32_t packet, std::uint32_t mtu, TxDesc& out) noexcept;
+  /// Binds or invalidates, as the local request at `index` says. False: it must not.
+  [[nodiscard]] bool execute_local(std::uint32_t index) noexcept;
   void complete_head(WcStatus status) noexcept;
 
  private:
@@ -101,7 +104,6 @@ class Requester {
 
   // ---- requests that need no packet (requester_local.cpp)
   void pass_local(SendWqe& wqe) noexcept;
-  [[nodiscard]] bool execute_local(const SendWqe& wqe) noexcept;
 
   // ---- end-to-end credits
   void take_credits(const wire::Headers& headers) noexcept;
@@ -120,7 +122,8 @@ class Requester {
   [[nodiscard]] std::uint64_t charge_between(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const noexcept;
   [[nodiscard]] bool window_fits(std::uint64_t charge) const noexcept;
   [[nodiscard]] bool wants_ack(const SendWqe& wqe, bool last) noexcept;
-  [[nodiscard]] WcStatus build_data(const SendWqe& wqe, TxDesc& out) noexcept;
+  /// Names the `bytes` bytes from `offset` of the work request at `index` as pieces, or as inline bytes.
+  [[nodiscard]] WcStatus gather(std::uint32_t index, std::uint64_t offset, std::uint32_t bytes, TxDesc& out) noexcept;
 
   /// Everything before `end` is acknowledged. True on progress.
   bool advance(std::uint32_t end, Ps now) noexcept;

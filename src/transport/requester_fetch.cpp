@@ -122,7 +122,7 @@ void Requester::on_response(RxPlan plan, const wire::Headers& headers, std::uint
   if ((plan == RxPlan::kResponseGap) != (distance > 0) || distance < 0) return;
   // Whoever answers a fetch has executed all before it.
   advance(due_psn(), now);
-  if (qp_.state() != QpState::kRts) return;
+  if (!can_send(qp_.state())) return;
   switch (plan) {
     case RxPlan::kResponseGap:
       return on_loss(core_.counters.implied_nak_seq_err, now);

@@ -10,7 +10,7 @@ void Requester::pass_local(SendWqe& wqe) noexcept {
   if (next_index_ == started_) {
     wqe.first_psn = next_psn_;
     wqe.packets = wqe.request_packets = 0;
-    if (!execute_local(wqe)) return stall(WcStatus::kWindowBindError);
+    if (!execute_local(next_index_)) return stall(WcStatus::kWindowBindError);
     ++started_;
   }
   ++next_index_;
@@ -19,10 +19,11 @@ void Requester::pass_local(SendWqe& wqe) noexcept {
   schedule();
 }
 
-bool Requester::execute_local(const SendWqe& wqe) noexcept {
+bool Requester::execute_local(std::uint32_t index) noexcept {
+  const SendWqe& wqe = qp_.send_queue().at(index);
   const PdId pd = qp_.init().pd;
   if (wqe.opcode == WrOpcode::kBindWindow)
-    return core_.memory.bind(wqe.rkey, qp_.send_queue().binding(next_index_), pd, qp_.qpn());
+    return core_.memory.bind(wqe.rkey, qp_.send_queue().binding(index), pd, qp_.qpn());
   return core_.memory.invalidate(wqe.rkey, pd, qp_.qpn());
 }
 

@@ -46,7 +46,7 @@ void Requester::classify(const wire::Headers& headers, std::uint32_t payload_byt
 }
 
 void Requester::commit(RxPlan plan, const wire::Headers& headers, std::uint32_t payload_bytes, Ps now) noexcept {
-  if (qp_.state() != QpState::kRts) return;
+  if (!can_send(qp_.state())) return;
   switch (plan) {
     case RxPlan::kAcknowledge:
       if (expects(headers.psn)) on_acknowledge(headers, now);
@@ -69,7 +69,7 @@ void Requester::on_acknowledge(const wire::Headers& headers, Ps now) noexcept {
   // An answer beyond a fetch says that the answer to the fetch is not coming any more.
   const bool leaves_out = fetch_count_ != 0 && wire::psn_diff(end, due_psn()) > 0;
   advance(leaves_out ? due_psn() : end, now);
-  if (qp_.state() != QpState::kRts) return;
+  if (!can_send(qp_.state())) return;
   if (leaves_out) return on_loss(core_.counters.implied_nak_seq_err, now);
   if (kind == wire::kSyndromeRnrNak) return on_rnr_nak(value, now);
   if (kind != wire::kSyndromeNak) return;

@@ -84,8 +84,7 @@ std::uint32_t Requester::packets_of(const SendWqe& wqe) const noexcept {
 }
 
 std::uint32_t Requester::payload_of(const SendWqe& wqe, std::uint32_t packet) const noexcept {
-  const std::uint32_t mtu = mtu_of(wqe);
-  return std::min(wqe.length - packet * mtu, mtu);
+  return payload_of_packet(wqe.length, packet, mtu_of(wqe));
 }
 
 std::uint64_t Requester::charge_before(const SendWqe& wqe, std::uint32_t all, std::uint32_t packets) const noexcept {
@@ -143,7 +142,7 @@ bool Requester::build(TxDesc& out, Ps now) noexcept {
   const bool starts = next_index_ == started_;
   if (starts) number(wqe);
   out.headers = {};
-  const WcStatus built = wqe.fetch ? build_fetch(wqe, out) : build_data(wqe, out);
+  const WcStatus built = wqe.fetch ? build_fetch(wqe, out) : build_data(next_index_, next_packet_, mtu_, out);
   if (built != WcStatus::kSuccess) {
     stall(built);
     return false;
@@ -185,14 +184,14 @@ bool Requester::build(TxDesc& out, Ps now) noexcept {
   return true;
 }
 
-/// The next packet of a SEND or WRITE: payload and the headers that depend on what it is.
-WcStatus Requester::build_data(const SendWqe& wqe, TxDesc& out) noexcept {
-  const std::uint32_t bytes = payload_of(wqe, next_packet_);
-  const WcStatus gathered = gather(next_index_, std::uint64_t{next_packet_} * mtu_, bytes, out);
+WcStatus Requester::build_data(std::uint32_t index, std::uint32_t packet, std::uint32_t mtu, TxDesc& out) noexcept {
+  const SendWqe& wqe = qp_.send_queue().at(index);
+  const std::uint32_t bytes = payload_of_packet(wqe.length, packet, mtu);
+  const WcStatus gathered = gather(index, std::uint64_t{packet} * mtu, bytes, out);
   if (gathered != WcStatus::kSuccess) return gathered;
 
-  const bool first = next_packet_ == 0;
-  const bool last = next_packet_ + 1 == wqe.packets;
+  const bool first = packet == 0;
+  const bool last = packet + 1 == wqe.packets;
   const Position position =
       first ? (last ? Position::kOnly : Position::kFirst) : (last ? Position::kLast : Position::kMiddle);
   wire::Headers& h = out.headers;
@@ -243,7 +242,7 @@ void Requester::refused() noexcept {
 }
 
 void Requester::source_lost(std::uint32_t psn) noexcept {
-  if (qp_.state() != QpState::kRts || !expects(psn)) return;
+  if (!can_send(qp_.state()) || !expects(psn)) return;
   // Move to the work request that holds psn; what was sent after it is forgotten and will never be sent.
   std::uint32_t index = qp_.send_queue().head();
   std::uint64_t kept = 0;

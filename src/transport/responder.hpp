@@ -1,6 +1,7 @@
 // The responder half of a queue pair: judges request packets, says where their bytes go, completes receives, and owes
 // the peer answers. Owned by its Qp. Judging is in responder_classify.cpp and changes nothing; SEND and WRITE are
 // executed in responder_commit.cpp, READ and atomics in responder_fetch.cpp, answers are built in responder_tx.cpp.
+// What UC does otherwise is in responder_unreliable.cpp.
 //
 // - expected_psn_ is the only PSN that is ever executed; everything before it is a duplicate, everything after it a
 // gap. position_ counts the same in 64 bits.
@@ -38,6 +39,13 @@ class Responder {
   /// The bytes of a packet that was judged kExecute could not be placed.
   void reject(const wire::Headers& headers) noexcept;
 
+  // ---- UC (responder_unreliable.cpp)
+  /// The same for a queue pair that answers nothing.
+  void classify_unreliable(const wire::Headers& headers, std::uint32_t payload_bytes,
+                           RxVerdict& verdict) const noexcept;
+  void commit_unreliable(RxPlan plan, const wire::Headers& headers, std::uint32_t payload_bytes) noexcept;
+  void reject_unreliable(const wire::Headers& headers) noexcept;
+
   // ---- egress (responder_tx.cpp)
   /// Tells the scheduler what may leave. Answers with data go before the ACK or NAK.
   void schedule() noexcept;
@@ -70,6 +78,9 @@ class Responder {
   [[nodiscard]] RxPlan judge(const wire::Headers& headers, std::uint32_t bytes, std::uint32_t limit,
                              RxVerdict& verdict) const noexcept;
   [[nodiscard]] bool in_order(const wire::OpcodeTraits& traits) const noexcept;
+  [[nodiscard]] bool continues(const wire::Headers& headers) const noexcept;
+  [[nodiscard]] RxPlan judge_unreliable(const wire::Headers& headers, std::uint32_t bytes,
+                                        RxVerdict& verdict) const noexcept;
   [[nodiscard]] bool length_fits(wire::Position position, std::uint32_t bytes, std::uint32_t limit) const noexcept;
   [[nodiscard]] RxPlan judge_send(const wire::OpcodeTraits& traits, const wire::Headers& headers, std::uint32_t bytes,
                                   RxVerdict& verdict) const noexcept;
@@ -85,6 +96,8 @@ class Responder {
   /// Guards against a judgement that another packet's commit, or an error, has overtaken.
   [[nodiscard]] bool still_holds(RxPlan plan, const wire::Headers& headers) const noexcept;
   void execute(const wire::Headers& headers, std::uint32_t bytes) noexcept;
+  /// The packet of a SEND or WRITE takes its message further, or to its end.
+  void take(const wire::Headers& headers, std::uint32_t bytes) noexcept;
   void execute_read(const wire::Headers& headers) noexcept;
   void execute_atomic(const wire::Headers& headers) noexcept;
   /// What every executed request has in common: `psns` are done with, `bytes` have arrived.

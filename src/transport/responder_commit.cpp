@@ -32,8 +32,7 @@ void Responder::stop() noexcept {
 }
 
 bool Responder::still_holds(RxPlan plan, const wire::Headers& headers) const noexcept {
-  const QpState state = qp_.state();
-  if (state != QpState::kRtr && state != QpState::kRts) return false;
+  if (!can_receive(qp_.state())) return false;
   return plan == RxPlan::kDuplicate || plan == RxPlan::kGap || headers.psn == expected_psn_;
 }
 
@@ -93,6 +92,12 @@ void Responder::execute(const wire::Headers& headers, std::uint32_t bytes) noexc
   if (traits.invalidate && !core_.memory.invalidate(headers.invalidate_rkey, qp_.init().pd, qp_.qpn()))
     return refuse_invalidation(headers);
   pass(1, bytes);
+  take(headers, bytes);
+  if (headers.ack_req || ++unacknowledged_ >= core_.config.ack_coalesce) owe_ack();
+}
+
+void Responder::take(const wire::Headers& headers, std::uint32_t bytes) noexcept {
+  const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
   const bool first = traits.begins();
   const bool last = traits.ends();
   if (first) {
@@ -108,7 +113,6 @@ void Responder::execute(const wire::Headers& headers, std::uint32_t bytes) noexc
     msn_ = (msn_ + 1) & wire::kPsnMask;
     if (traits.send || traits.immediate) complete_receive(headers, WcStatus::kSuccess, done_bytes_);
   }
-  if (headers.ack_req || ++unacknowledged_ >= core_.config.ack_coalesce) owe_ack();
 }
 
 /// The specification calls this an error of class J. The bytes may have been placed already; the message has not come.

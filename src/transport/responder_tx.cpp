@@ -105,7 +105,7 @@ void Responder::finish_reply(FetchRecord& record) noexcept {
 }
 
 void Responder::source_lost(std::uint32_t psn) noexcept {
-  if (qp_.state() == QpState::kRtr || qp_.state() == QpState::kRts) fail_reply(NakCode::kRemoteOperational, psn);
+  if (can_receive(qp_.state())) fail_reply(NakCode::kRemoteOperational, psn);
 }
 
 /// The NAK stands in the place of the response that cannot be made; nothing after it is answered.

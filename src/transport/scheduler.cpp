@@ -67,7 +67,7 @@ void Scheduler::given_out(Qp& qp) noexcept { given_.push_back(qp); }
 void Scheduler::complete_given() noexcept {
   while (QpLinks* links = given_.front()) {
     given_.remove(*links);
-    static_cast<Qp&>(*links).ud->complete_given();
+    static_cast<Qp&>(*links).unanswered->complete_given();
   }
 }
 
@@ -155,7 +155,7 @@ std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t& budget_bytes
     const std::uint32_t bytes = qp.next_payload();
     if (bytes > budget_bytes && count != 0) break;
     const std::uint64_t charge = bytes != 0 ? packet_charge(bytes) : qp.next_charge();
-    if (!qp.ud && !path.fits(charge)) {  // nothing acknowledges a datagram, so no window counts it
+    if (!qp.unanswered && !path.fits(charge)) {  // what nothing acknowledges no window counts
       path.window_full = true;
       break;
     }

@@ -71,7 +71,7 @@ class Scheduler {
   void replies_done(Qp& qp) noexcept;
   void data_done(Qp& qp) noexcept;
   void remove(Qp& qp) noexcept;
-  /// A datagram of it is with the link: the next fill() tells it that the link is done with that. Idempotent.
+  /// An unanswered message of it is with the link: the next fill() says that the link is done with that. Idempotent.
   void given_out(Qp& qp) noexcept;
 
   void charge(PathId path, std::uint64_t bytes) noexcept { paths_[path]->in_flight += bytes; }

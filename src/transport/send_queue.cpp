@@ -27,8 +27,8 @@ SendQueue::SendQueue(const QpCaps& caps, QpType type)
       entries_(std::size_t{mask_} + 1),
       sges_((std::size_t{mask_} + 1) * max_sge_),
       inline_((std::size_t{mask_} + 1) * max_inline_),
-      operands_(type == QpType::kUd ? 0 : std::size_t{mask_} + 1),
-      bindings_(operands_.size()),
+      operands_(type == QpType::kRc ? std::size_t{mask_} + 1 : 0),
+      bindings_(type != QpType::kUd ? std::size_t{mask_} + 1 : 0),
       targets_(type == QpType::kUd ? std::size_t{mask_} + 1 : 0) {}
 
 std::span<const Sge> SendQueue::sges(std::uint32_t index) const noexcept {
@@ -53,6 +53,8 @@ int SendQueue::post(const SendWr& wr) noexcept {
   if (is_atomic(wr.opcode) && length != kAtomicBytes) return EINVAL;
   if (is_local(wr.opcode) && (length != 0 || (wr.binding == nullptr && wr.opcode == WrOpcode::kBindWindow)))
     return EINVAL;
+  const bool needs_answer = is_fetch(wr.opcode) || wr.opcode == WrOpcode::kSendInvalidate;
+  if (needs_answer && operands_.empty()) return EINVAL;  // UC has none
 
   const std::uint32_t index = posted_.load(std::memory_order_relaxed);
   if (index - freed_.load(std::memory_order_acquire) >= capacity_) return ENOMEM;

@@ -81,7 +81,7 @@ class SendQueue {
   std::vector<SendWqe> entries_;
   std::vector<Sge> sges_;
   std::vector<std::byte> inline_;
-  std::vector<AtomicOperands> operands_;  ///< none on a UD queue pair
+  std::vector<AtomicOperands> operands_;  ///< only on an RC queue pair
   std::vector<WindowBinding> bindings_;   ///< none on a UD queue pair
   std::vector<DatagramTarget> targets_;   ///< one an entry on a UD queue pair, else none
   alignas(64) std::atomic<std::uint32_t> posted_{0};

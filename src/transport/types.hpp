@@ -17,6 +17,15 @@ namespace tensorwire::transport {
 enum class QpType : std::uint8_t { kRc = 2, kUc = 3, kUd = 4 };
 enum class QpState : std::uint8_t { kReset, kInit, kRtr, kRts, kSqd, kSqe, kErr };
 
+/// What peers ask for is done, and what they send is received.
+[[nodiscard]] constexpr bool can_receive(QpState state) noexcept {
+  return state >= QpState::kRtr && state <= QpState::kSqe;
+}
+/// Something sent may be under way, and is answered or sent again.
+[[nodiscard]] constexpr bool can_send(QpState state) noexcept {
+  return state == QpState::kRts || state == QpState::kSqd;
+}
+
 // Access rights of a memory region or a queue pair.
 inline constexpr std::uint32_t kAccessLocalWrite = 1U << 0;
 inline constexpr std::uint32_t kAccessRemoteWrite = 1U << 1;
@@ -176,6 +185,12 @@ enum class MtuCode : std::uint8_t { k256 = 1, k512 = 2, k1024 = 3, k2048 = 4, k4
 /// A message of nothing is a packet, too.
 [[nodiscard]] constexpr std::uint32_t packets_of_message(std::uint32_t length, std::uint32_t mtu) noexcept {
   return length <= mtu ? 1 : (length + mtu - 1) / mtu;
+}
+/// Bytes of packet number `packet` of a message.
+[[nodiscard]] constexpr std::uint32_t payload_of_packet(std::uint32_t length, std::uint32_t packet,
+                                                        std::uint32_t mtu) noexcept {
+  const std::uint32_t rest = length - packet * mtu;
+  return rest < mtu ? rest : mtu;
 }
 
 struct QpCaps {

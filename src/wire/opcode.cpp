@@ -100,6 +100,20 @@ constexpr std::array<Entry, 256> make_table() {
   set(kRcCompareSwap, with_atomic_eth(fetch()), "RC CmpSwap");
   set(kRcFetchAdd, with_atomic_eth(fetch()), "RC FetchAdd");
 
+  set(kUcSendFirst, send(kFirst), "UC SEND First");
+  set(kUcSendMiddle, send(kMiddle), "UC SEND Middle");
+  set(kUcSendLast, send(kLast), "UC SEND Last");
+  set(kUcSendLastImm, with_immediate(send(kLast)), "UC SEND Last with Immediate");
+  set(kUcSendOnly, send(kOnly), "UC SEND Only");
+  set(kUcSendOnlyImm, with_immediate(send(kOnly)), "UC SEND Only with Immediate");
+
+  set(kUcWriteFirst, with_reth(write(kFirst)), "UC RDMA WRITE First");
+  set(kUcWriteMiddle, write(kMiddle), "UC RDMA WRITE Middle");
+  set(kUcWriteLast, write(kLast), "UC RDMA WRITE Last");
+  set(kUcWriteLastImm, with_immediate(write(kLast)), "UC RDMA WRITE Last with Immediate");
+  set(kUcWriteOnly, with_reth(write(kOnly)), "UC RDMA WRITE Only");
+  set(kUcWriteOnlyImm, with_immediate(with_reth(write(kOnly))), "UC RDMA WRITE Only with Immediate");
+
   set(kUdSendOnly, with_deth(send(kOnly)), "UD SEND Only");
   set(kUdSendOnlyImm, with_immediate(with_deth(send(kOnly))), "UD SEND Only with Immediate");
 

@@ -1,5 +1,5 @@
-// BTH opcodes of the RC and UD transports and the RoCEv2 CNP (IB specification vol. 1, table 38; RoCEv2 annex A17), and
-// what each packet carries. One table: everything else asks it.
+// BTH opcodes of the RC, UC and UD transports and the RoCEv2 CNP (IB specification vol. 1, table 38; RoCEv2 annex A17),
+// and what each packet carries. One table: everything else asks it.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,32 @@ enum class Opcode : std::uint8_t {
   kRcFetchAdd = 0x14,
   kRcSendLastInvalidate = 0x16,
   kRcSendOnlyInvalidate = 0x17,
+  kUcSendFirst = 0x20,
+  kUcSendMiddle = 0x21,
+  kUcSendLast = 0x22,
+  kUcSendLastImm = 0x23,
+  kUcSendOnly = 0x24,
+  kUcSendOnlyImm = 0x25,
+  kUcWriteFirst = 0x26,
+  kUcWriteMiddle = 0x27,
+  kUcWriteLast = 0x28,
+  kUcWriteLastImm = 0x29,
+  kUcWriteOnly = 0x2a,
+  kUcWriteOnlyImm = 0x2b,
   kUdSendOnly = 0x64,
   kUdSendOnlyImm = 0x65,
   kCnp = 0x81,
 };
+
+/// The transport service that a packet belongs to: the high three bits of its opcode.
+enum class Service : std::uint8_t { kRc = 0, kUc = 1, kUd = 3, kCongestion = 4 };
+[[nodiscard]] constexpr Service service_of(Opcode opcode) noexcept {
+  return static_cast<Service>(static_cast<std::uint8_t>(opcode) >> 5);
+}
+/// The UC opcode of the SEND or WRITE packet that this RC opcode is.
+[[nodiscard]] constexpr Opcode unreliable(Opcode rc_opcode) noexcept {
+  return static_cast<Opcode>(static_cast<std::uint8_t>(rc_opcode) | static_cast<std::uint8_t>(Service::kUc) << 5);
+}
 
 /// Where a packet stands in its message.
 enum class Position : std::uint8_t { kFirst, kMiddle, kLast, kOnly };

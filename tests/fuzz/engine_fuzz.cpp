@@ -48,6 +48,7 @@ class Script {
 constexpr std::size_t kGuard = 4096;
 constexpr std::size_t kBytes = 1024;  ///< small, so that a random range often ends near its end
 constexpr std::uint32_t kQpns[] = {0x11, 0x12, 0x13};
+constexpr std::uint32_t kUnreliableQpn = 0x21;
 constexpr std::uint32_t kStartPsn = 0xfffffe;
 constexpr std::byte kGuardByte{0xa5};
 
@@ -64,15 +65,8 @@ class Host {
     for (const WindowType type : {WindowType::k1, WindowType::k2, WindowType::k2}) {
       windows_.push_back(engine_.memory().add_window(pd_, type));
     }
-    for (const std::uint32_t qpn : kQpns) {
-      QpInit init;
-      init.qpn = qpn;
-      init.pd = pd_;
-      init.send_cq = init.recv_cq = &cq_;
-      init.caps = {8, 8, 2, 2, 64};
-      qps_.push_back(&engine_.create_qp(init));
-      connect(*qps_.back());
-    }
+    for (const std::uint32_t qpn : kQpns) qps_.push_back(&create(qpn, QpType::kRc));
+    unreliable_ = &create(kUnreliableQpn, QpType::kUc);
   }
 
   void play(Script& script) {
@@ -90,7 +84,24 @@ class Host {
     return address >= begin() && length <= kBytes && address - begin() <= kBytes - length;
   }
 
+  QueuePair& create(std::uint32_t qpn, QpType type) {
+    QpInit init;
+    init.type = type;
+    init.qpn = qpn;
+    init.pd = pd_;
+    init.send_cq = init.recv_cq = &cq_;
+    init.caps = {8, 8, 2, 2, 64};
+    QueuePair& qp = engine_.create_qp(init);
+    connect(qp);
+    return qp;
+  }
+
   void connect(QueuePair& qp) {
+    const bool reliable = qp.init().type == QpType::kRc;
+    constexpr std::uint32_t kRtr = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
+    constexpr std::uint32_t kRts = kAttrState | kAttrSqPsn;
+    constexpr std::uint32_t kReliableRtr = kRtr | kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
+    constexpr std::uint32_t kReliableRts = kRts | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxQpRdAtomic;
     QpAttr attr;
     attr.has_grh = true;
     attr.av.local = wire::Gid::from_ipv4(0x0a000001);
@@ -105,14 +116,9 @@ class Host {
     attr.state = QpState::kInit;
     expect(engine_.modify_qp(qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now_) == 0);
     attr.state = QpState::kRtr;
-    expect(engine_.modify_qp(qp, attr,
-                             kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic |
-                                 kAttrMinRnrTimer,
-                             now_) == 0);
+    expect(engine_.modify_qp(qp, attr, reliable ? kReliableRtr : kRtr, now_) == 0);
     attr.state = QpState::kRts;
-    expect(engine_.modify_qp(
-               qp, attr, kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn | kAttrMaxQpRdAtomic,
-               now_) == 0);
+    expect(engine_.modify_qp(qp, attr, reliable ? kReliableRts : kRts, now_) == 0);
   }
 
   void step(Script& script) {
@@ -139,10 +145,11 @@ class Host {
   }
 
   /// Fields are near what the queue pair expects, so that the script comes past the first checks.
-  void packet(Script& script, QueuePair& qp) {
-    if (qp.state() == QpState::kErr && script.byte() < 128) restart(qp);
+  void packet(Script& script, QueuePair& chosen) {
+    if (chosen.state() == QpState::kErr && script.byte() < 128) restart(chosen);
     wire::Headers h;
     h.opcode = static_cast<wire::Opcode>(script.byte());
+    const QueuePair& qp = wire::service_of(h.opcode) == wire::Service::kUc ? *unreliable_ : chosen;
     const std::uint8_t flags = script.byte();
     const std::uint8_t odd = script.byte();  // each bit an oddity: zero is a packet of good manners
     h.ack_req = (flags & 1) != 0;
@@ -198,19 +205,22 @@ class Host {
     return {begin() + offset, length, key < 250 ? keys_[key & 1U] : key};
   }
 
-  void post_receive(Script& script, QueuePair& qp) {
+  void post_receive(Script& script, QueuePair& chosen) {
     const Sge sges[] = {piece_of_memory(script), piece_of_memory(script)};
-    if (qp.post_recv({++wr_id_, {sges, script.byte() % 3U}}) == 0) ++posted_;
+    const std::uint8_t flags = script.byte();
+    QueuePair& qp = flags >= 128 ? *unreliable_ : chosen;
+    if (qp.post_recv({++wr_id_, {sges, flags % 3U}}) == 0) ++posted_;
     if (qp.state() == QpState::kErr) engine_.doorbell(qp, now_);
     poll();
   }
 
-  void post_send(Script& script, QueuePair& qp) {
+  void post_send(Script& script, QueuePair& chosen) {
     const Sge sges[] = {piece_of_memory(script), piece_of_memory(script)};
     SendWr wr;
     wr.wr_id = ++wr_id_;
     wr.opcode = static_cast<WrOpcode>(script.byte() % 10);
     const std::uint8_t flags = script.byte();
+    QueuePair& qp = flags >= 128 ? *unreliable_ : chosen;
     wr.fence = (flags & 1) != 0;
     wr.inline_data = (flags & 2) != 0;
     wr.solicited = (flags & 4) != 0;
@@ -237,12 +247,18 @@ class Host {
       }
       expect(bytes == out[i].payload_bytes);
     }
-    if (count != 0 && script.byte() == 255) engine_.tx_failed(out[0], now_);
+    if (count != 0) {
+      const std::uint8_t fate = script.byte();
+      if (fate == 255) engine_.tx_failed(out[0], now_);
+      if (fate == 254) engine_.tx_refused(out[0].src_qpn, now_);
+    }
     poll();
   }
 
-  void start_over(Script& script, QueuePair& qp) {
-    if (script.byte() < 128) return restart(qp);
+  void start_over(Script& script, QueuePair& chosen) {
+    const std::uint8_t how = script.byte();
+    QueuePair& qp = (how & 1) != 0 ? *unreliable_ : chosen;
+    if (how < 128) return restart(qp);
     QpAttr attr;
     attr.state = QpState::kErr;
     expect(engine_.modify_qp(qp, attr, kAttrState, now_) == 0);
@@ -274,6 +290,7 @@ class Host {
   std::vector<std::uint32_t> keys_;
   std::vector<std::uint32_t> windows_;
   std::vector<QueuePair*> qps_;
+  QueuePair* unreliable_ = nullptr;
   Ps now_ = 0;
   int steps_ = 0;
   std::uint64_t wr_id_ = 0, posted_ = 0, completed_ = 0;

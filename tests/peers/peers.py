@@ -200,8 +200,9 @@ def send_bandwidth(*options, size):
 
 def refusals():
     """What the HCA has not ends the program with its own error line, at once."""
-    require("ibv_uc_pingpong")
-    expect(run("ibv_uc_pingpong", "-d", "soft0", "-g", 1, expected=1), r"Couldn't create QP", "refusal of a UC queue pair")
+    require("ibv_xsrq_pingpong")
+    refusal = r"Couldn't Open the XRC Domain"
+    expect(run("ibv_xsrq_pingpong", "-d", "soft0", "-g", 1, expected=1), refusal, "refusal of an XRC domain")
 
 
 def soft_command():
@@ -240,6 +241,12 @@ CASES = {
     "write_bw_four_queue_pairs": write_bandwidth("-q", 4),
     "send_lat": send_latency(),
     "send_lat_events": send_latency("-e"),
+    "uc_pingpong": pingpong("-c", program="ibv_uc_pingpong", iterations=1000),
+    "uc_pingpong_events": pingpong("-e", program="ibv_uc_pingpong"),
+    "uc_pingpong_mtu_256": pingpong("-s", 4097, "-m", 256, program="ibv_uc_pingpong", iterations=100),
+    "write_bw_uc": write_bandwidth("-c", "UC"),
+    "send_lat_uc": send_latency("-c", "UC"),
+    "send_bw_uc": send_bandwidth("-c", "UC", "-t", 8, size=8192),
     "ud_pingpong": pingpong(program="ibv_ud_pingpong", iterations=1000),
     "ud_pingpong_events": pingpong("-e", program="ibv_ud_pingpong"),
     "ud_pingpong_mtu": pingpong("-s", 4096, program="ibv_ud_pingpong"),

@@ -225,7 +225,7 @@ TEST_F(Modify, CreateRefusesBadLimits) {
                                                                 [](QpInit& q) { q.qpn = 1U << 24; },
                                                                 [](QpInit& q) { q.send_cq = nullptr; },
                                                                 [](QpInit& q) { q.pd = 99; },
-                                                                [](QpInit& q) { q.type = QpType::kUc; },
+                                                                [](QpInit& q) { q.type = static_cast<QpType>(9); },
                                                                 [](QpInit& q) { q.caps.max_send_wr = 16385; },
                                                                 [](QpInit& q) { q.caps.max_recv_sge = 17; },
                                                                 [](QpInit& q) { q.caps.max_inline_data = 513; }};

@@ -34,6 +34,7 @@ class Lab {
 
   QueuePair& create(std::uint32_t qpn, QpCaps caps = {64, 64, 4, 4, 256}) {
     QpInit init;
+    init.type = connection.type;
     init.qpn = qpn;
     init.pd = host.pd;
     init.send_cq = init.recv_cq = &host.cq;
@@ -58,9 +59,9 @@ class Lab {
     attr.state = QpState::kInit;
     ASSERT_EQ(host.engine.modify_qp(qp, attr, kInitMask, now), 0);
     attr.state = QpState::kRtr;
-    ASSERT_EQ(host.engine.modify_qp(qp, attr, kRtrMask, now, path), 0);
+    ASSERT_EQ(host.engine.modify_qp(qp, attr, rtr_mask(connection), now, path), 0);
     attr.state = QpState::kRts;
-    ASSERT_EQ(host.engine.modify_qp(qp, attr, kRtsMask, now), 0);
+    ASSERT_EQ(host.engine.modify_qp(qp, attr, rts_mask(connection), now), 0);
   }
 
   /// PSN number n of either direction.

@@ -36,6 +36,7 @@ struct Connection {
   std::uint8_t min_rnr_timer = 4;  ///< 40 us
   std::uint8_t rd_atomic = 4;      ///< READs and atomics outstanding, both ways
   std::uint32_t access = kEveryAccess;
+  QpType type = QpType::kRc;  ///< or UC
 };
 
 inline constexpr std::uint32_t kInitMask = kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags;
@@ -43,6 +44,14 @@ inline constexpr std::uint32_t kRtrMask =
     kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
 inline constexpr std::uint32_t kRtsMask =
     kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn | kAttrMaxQpRdAtomic;
+
+/// What the steps of a connection's type require.
+inline std::uint32_t rtr_mask(const Connection& c) {
+  return c.type == QpType::kRc ? kRtrMask : kRtrMask & ~(kAttrMaxDestRdAtomic | kAttrMinRnrTimer);
+}
+inline std::uint32_t rts_mask(const Connection& c) {
+  return c.type == QpType::kRc ? kRtsMask : kAttrState | kAttrSqPsn;
+}
 
 /// A registered buffer. Its heap memory does not move with it.
 struct Buffer {
@@ -125,8 +134,9 @@ class World {
     }
   }
 
-  QueuePair& create_qp(Host& host, QpCaps caps = {64, 64, 4, 4, 256}) {
+  QueuePair& create_qp(Host& host, QpCaps caps = {64, 64, 4, 4, 256}, QpType type = QpType::kRc) {
     QpInit init;
+    init.type = type;
     init.qpn = next_qpn_++;
     init.pd = host.pd;
     init.send_cq = init.recv_cq = &host.cq;
@@ -156,15 +166,15 @@ class World {
     attr.state = QpState::kInit;
     ASSERT_EQ(end.host->engine.modify_qp(*end.qp, attr, kInitMask, 0), 0);
     attr.state = QpState::kRtr;
-    ASSERT_EQ(end.host->engine.modify_qp(*end.qp, attr, kRtrMask, 0, path), 0);
+    ASSERT_EQ(end.host->engine.modify_qp(*end.qp, attr, rtr_mask(c), 0, path), 0);
     attr.state = QpState::kRts;
-    ASSERT_EQ(end.host->engine.modify_qp(*end.qp, attr, kRtsMask, 0), 0);
+    ASSERT_EQ(end.host->engine.modify_qp(*end.qp, attr, rts_mask(c), 0), 0);
   }
 
   std::pair<End, End> connect(std::size_t a, std::size_t b, const Connection& c = {}, QpCaps caps = {64, 64, 4, 4, 256},
                               PathId path_a = kDefaultPath, PathId path_b = kDefaultPath) {
-    const End end_a{hosts[a].get(), &create_qp(*hosts[a], caps)};
-    const End end_b{hosts[b].get(), &create_qp(*hosts[b], caps)};
+    const End end_a{hosts[a].get(), &create_qp(*hosts[a], caps, c.type)};
+    const End end_b{hosts[b].get(), &create_qp(*hosts[b], caps, c.type)};
     bring_up(end_a, end_b, c, path_a);
     bring_up(end_b, end_a, c, path_b);
     return {end_a, end_b};

@@ -237,10 +237,10 @@ TEST(Headers, EveryStatusHasAName) {
 }
 
 TEST(Opcode, TableHoldsExactlyTheKnownOnes) {
-  EXPECT_EQ(known_opcodes().size(), 26U);
+  EXPECT_EQ(known_opcodes().size(), 38U);
   std::set<std::string_view> names;
   for (const Opcode opcode : known_opcodes()) names.insert(name(opcode));
-  EXPECT_EQ(names.size(), 26U);
+  EXPECT_EQ(names.size(), 38U);
   EXPECT_EQ(name(Opcode::kRcWriteLastImm), "RC RDMA WRITE Last with Immediate");
   EXPECT_FALSE(traits(std::uint8_t{0x15}).known);
   EXPECT_EQ(name(static_cast<Opcode>(0x15)), "unknown opcode");
@@ -256,6 +256,9 @@ TEST(Opcode, TraitsFollowTheNames) {
     EXPECT_EQ(t.send, says("SEND")) << text;
     EXPECT_EQ(t.write, says("WRITE")) << text;
     EXPECT_EQ(t.deth, says("UD")) << text;
+    EXPECT_EQ(service_of(opcode) == Service::kRc, says("RC ")) << text;
+    EXPECT_EQ(service_of(opcode) == Service::kUc, says("UC ")) << text;
+    EXPECT_EQ(service_of(opcode) == Service::kUd, says("UD ")) << text;
     EXPECT_EQ(t.response, says("response") || says("Acknowledge")) << text;
     EXPECT_EQ(t.position == Position::kFirst, says("First")) << text;
     EXPECT_EQ(t.position == Position::kMiddle, says("Middle")) << text;

@@ -73,6 +73,7 @@ struct Endpoint {
     std::uint8_t traffic_class = 104;
     LinkChoice link = LinkChoice::kAuto;
     std::uint8_t sgid_index = 1;
+    transport::QpType type = transport::QpType::kRc;  ///< or UC
   };
 
   std::shared_ptr<Hca> hca;
@@ -95,6 +96,7 @@ struct Endpoint {
     cq = hca->create_cq(4 * settings.depth,
                         {.function = [](void* user) { ++*static_cast<std::atomic<int>*>(user); }, .user = &events});
     transport::QpInit init;
+    init.type = settings.type;
     init.pd = pd;
     init.caps = {.max_send_wr = settings.depth,
                  .max_recv_wr = settings.depth,
@@ -120,6 +122,8 @@ struct Endpoint {
             hca->gid_table()[settings.sgid_index].gid};
   }
 
+  [[nodiscard]] bool reliable() const { return settings.type == transport::QpType::kRc; }
+
   int to_init() const {
     transport::QpAttr attr;
     attr.state = transport::QpState::kInit;
@@ -142,10 +146,10 @@ struct Endpoint {
     attr.rq_psn = peer.psn;
     attr.max_dest_rd_atomic = settings.rd_atomic;
     attr.min_rnr_timer = 12;
-    return hca->modify_qp(qp, attr,
-                          transport::kAttrState | transport::kAttrAv | transport::kAttrPathMtu |
-                              transport::kAttrDestQpn | transport::kAttrRqPsn | transport::kAttrMaxDestRdAtomic |
-                              transport::kAttrMinRnrTimer);
+    std::uint32_t mask = transport::kAttrState | transport::kAttrAv | transport::kAttrPathMtu |
+                         transport::kAttrDestQpn | transport::kAttrRqPsn;
+    if (reliable()) mask |= transport::kAttrMaxDestRdAtomic | transport::kAttrMinRnrTimer;
+    return hca->modify_qp(qp, attr, mask);
   }
 
   int to_rts() const {
@@ -156,9 +160,12 @@ struct Endpoint {
     attr.rnr_retry = 7;
     attr.sq_psn = psn;
     attr.max_rd_atomic = settings.rd_atomic;
-    return hca->modify_qp(qp, attr,
-                          transport::kAttrState | transport::kAttrTimeout | transport::kAttrRetryCnt |
-                              transport::kAttrRnrRetry | transport::kAttrSqPsn | transport::kAttrMaxQpRdAtomic);
+    std::uint32_t mask = transport::kAttrState | transport::kAttrSqPsn;
+    if (reliable()) {
+      mask |=
+          transport::kAttrTimeout | transport::kAttrRetryCnt | transport::kAttrRnrRetry | transport::kAttrMaxQpRdAtomic;
+    }
+    return hca->modify_qp(qp, attr, mask);
   }
 
   int connect(const Address& peer) const {

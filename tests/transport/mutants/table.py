@@ -139,9 +139,9 @@ MUTANTS = [
     Mutant("wrong_partition_accepted", "the partition key is not looked at",
            "engine.cpp", "} else if (!pkey_matches(headers.pkey)) {", "} else if (false) {"),
     Mutant("answers_before_rts", "answers are taken in RTR",
-           "engine.cpp", "(qp->state() == QpState::kRtr && !traits.response)", "qp->state() == QpState::kRtr"),
+           "engine.cpp", "traits.response ? can_send(qp->state()) : can_receive(qp->state())", "can_receive(qp->state())"),
     Mutant("other_service_accepted", "UD packets are taken by an RC queue pair",
-           "engine.cpp", "if (!traits.known || traits.deth) {", "if (!traits.known) {"),
+           "engine.cpp", "if (!traits.known || !qp->serves(headers.opcode, source)) {", "if (!traits.known) {"),
 
     # --- requester: answers
     Mutant("unseen_psn_acknowledged", "an ACK of the first PSN that was never sent is accepted",
