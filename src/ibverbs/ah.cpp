@@ -52,6 +52,7 @@ int reply_address(ibv_context* context, std::uint8_t port, const ibv_wc& wc, con
   to.grh.sgid_index = static_cast<std::uint8_t>(index);
   to.grh.hop_limit = header->hop_limit;
   to.grh.traffic_class = header->traffic_class;
+  to.grh.flow_label = header->flow_label;
   to.is_global = 1;
   to.sl = wc.sl;
   to.port_num = port;

@@ -12,6 +12,7 @@ namespace tensorwire::ibverbs {
 
 namespace {
 
+static_assert(IBV_QP_EN_SQD_ASYNC_NOTIFY == transport::kAttrEnSqdAsync);
 static_assert(IBV_QP_STATE == transport::kAttrState && IBV_QP_AV == transport::kAttrAv);
 static_assert(IBV_QP_MIN_RNR_TIMER == transport::kAttrMinRnrTimer && IBV_QP_DEST_QPN == transport::kAttrDestQpn);
 static_assert(IBV_QPS_ERR == static_cast<int>(transport::QpState::kErr));
@@ -113,6 +114,7 @@ transport::QpAttr translate(const ibv_qp_attr& from) noexcept {
   transport::QpAttr to;
   to.state = static_cast<transport::QpState>(raw(from.qp_state));
   to.cur_state = static_cast<transport::QpState>(raw(from.cur_qp_state));
+  to.en_sqd_async_notify = from.en_sqd_async_notify != 0;
   to.has_grh = from.ah_attr.is_global != 0;
   to.av = address_vector(from.ah_attr);
   to.path_mtu = static_cast<transport::MtuCode>(raw(from.path_mtu));
@@ -152,6 +154,7 @@ ibv_qp_attr translate(const transport::QpAttr& from, const QueuePair& qp) noexce
   to.ah_attr.is_global = from.has_grh ? 1 : 0;
   to.ah_attr.port_num = from.port;
   to.pkey_index = from.pkey_index;
+  to.sq_draining = from.sq_draining ? 1 : 0;
   to.max_rd_atomic = from.max_rd_atomic;
   to.max_dest_rd_atomic = from.max_dest_rd_atomic;
   to.min_rnr_timer = from.min_rnr_timer;

@@ -122,6 +122,16 @@ wire::Opcode parse_opcode(std::string_view item, std::string_view text) {
   fail(item, fmt::format("\"{}\" is not an opcode", text), "Opcodes: " + names);
 }
 
+/// The packet of every service that has one of this name.
+void select(wire::Opcode rc_opcode, std::bitset<256>& opcodes) {
+  const auto set = [&](wire::Opcode opcode) { opcodes.set(static_cast<std::size_t>(opcode)); };
+  const wire::OpcodeTraits& traits = wire::traits(rc_opcode);
+  set(rc_opcode);
+  if (traits.send || traits.write) set(wire::unreliable(rc_opcode));
+  if (rc_opcode == wire::Opcode::kRcSendOnly) set(wire::Opcode::kUdSendOnly);
+  if (rc_opcode == wire::Opcode::kRcSendOnlyImm) set(wire::Opcode::kUdSendOnlyImm);
+}
+
 /// Reads the items of one text into a config.
 class Parser {
  public:
@@ -164,7 +174,7 @@ class Parser {
     } else if (word == "seed") {
       config_.seed = parse_seed(item, value);
     } else if (word == "opcode") {
-      opcodes_.set(static_cast<std::size_t>(parse_opcode(item, value)));
+      select(parse_opcode(item, value), opcodes_);
     } else {
       fail(item, fmt::format("\"{}\" is not a fault", word), fmt::format("Words: {}", kWords));
     }

@@ -1,7 +1,7 @@
-// How a queue pair finds its way: at RTR the local address is looked up in the GID table, and the link and path towards
-// the peer are chosen. Datagrams find theirs one by one, and always as packets: an address handle is resolved alone.
-// Unreliable connections take packets, too: nothing would say when the peer of a same-host link has pulled a message,
-// so that its source may be reused.
+// How a queue pair finds its way: at RTR, and when its address changes in SQD, the local address is looked up in the
+// GID table, and the link and path towards the peer are chosen. Datagrams find theirs one by one, and always as
+// packets: an address handle is resolved alone. Unreliable connections take packets, too: nothing would say when the
+// peer of a same-host link has pulled a message, so that its source may be reused.
 #include <cerrno>
 
 #include "base/clock.hpp"
@@ -62,7 +62,7 @@ HcaImpl::Route HcaImpl::find_route(const Qp& qp, const transport::QpAttr& attr, 
   if (route.error != 0) return route;
 
   const wire::Gid& local = route.av.local;
-  const std::uint32_t dest_qpn = (mask & transport::kAttrDestQpn) != 0 ? attr.dest_qpn : 0;
+  const std::uint32_t dest_qpn = (mask & transport::kAttrDestQpn) != 0 ? attr.dest_qpn : query_qp(&qp).dest_qpn;
   const ProcessAddress peer{.gid = route.av.remote, .slot = slot_of(dest_qpn)};
   std::string why = why_packets(qp);
   if (why.empty()) {

@@ -117,6 +117,7 @@ struct OutPacket {
   std::uint16_t source_port = 0;
   std::uint8_t tos = 0;
   std::uint8_t ttl = 64;
+  std::uint32_t flow_label = 0;  ///< IPv6 only
 };
 
 /// Where packets really leave.

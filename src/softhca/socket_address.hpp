@@ -8,15 +8,21 @@
 #include <cstdint>
 #include <cstring>
 
+#include "wire/frame.hpp"
 #include "wire/gid.hpp"
 
 namespace tensorwire::softhca {
+
+// <linux/in6.h> has them, and cannot be included beside <netinet/in.h>.
+inline constexpr int kIpv6Flowinfo = 11;      ///< IPV6_FLOWINFO: tells the label of what arrives
+inline constexpr int kIpv6FlowinfoSend = 33;  ///< IPV6_FLOWINFO_SEND: takes the label from the address
 
 class SocketAddress {
  public:
   /// To be filled by the kernel.
   SocketAddress() noexcept = default;
-  SocketAddress(const wire::Gid& gid, std::uint16_t port, int interface_index) noexcept {
+  /// `flow_label`: IPv6 only, of a socket with IPV6_FLOWINFO_SEND.
+  SocketAddress(const wire::Gid& gid, std::uint16_t port, int interface_index, std::uint32_t flow_label = 0) noexcept {
     if (gid.is_ipv4()) {
       address_.v4.sin_family = AF_INET;
       address_.v4.sin_port = htons(port);
@@ -26,6 +32,7 @@ class SocketAddress {
       address_.v6.sin6_family = AF_INET6;
       address_.v6.sin6_port = htons(port);
       std::memcpy(&address_.v6.sin6_addr, gid.bytes.data(), gid.bytes.size());
+      address_.v6.sin6_flowinfo = htonl(flow_label & wire::kFlowLabelMask);
       if (gid.is_link_local()) address_.v6.sin6_scope_id = static_cast<std::uint32_t>(interface_index);
       size_ = sizeof address_.v6;
     }

@@ -117,6 +117,7 @@ class UdpLink final : public Link, private PacketSink {
     std::uint16_t source_port = 0;
     std::uint8_t tos = 0;
     std::uint8_t ttl = 64;
+    std::uint32_t flow_label = 0;
     bool operator==(const Route&) const = default;
   };
 
@@ -138,6 +139,7 @@ class UdpLink final : public Link, private PacketSink {
     std::size_t first_packet = 0;  ///< not 0: part of a read
     wire::Flow flow;
     std::uint8_t tos = 0;
+    std::uint32_t flow_label = 0;
   };
 
   // ---- setup
@@ -175,6 +177,7 @@ class UdpLink final : public Link, private PacketSink {
   /// (0: nobody's); every other refusal is counted and forgotten (the transport retries).
   bool send_bytes(const Route& route, std::uint32_t source_qpn, std::span<const std::byte> bytes,
                   std::size_t segment_bytes) noexcept;
+  void stop_flow_labels(const Route& route, std::uint32_t flow_label) noexcept;
   void on_refusal(const Route& route, std::uint32_t source_qpn, std::size_t packet_bytes, int error) noexcept;
 
   // ---- rx
@@ -207,6 +210,7 @@ class UdpLink final : public Link, private PacketSink {
   std::size_t batch_count_ = 0;
   std::size_t unsent_ = 0;  ///< first batch that has not left
   Ps retry_at_ = kNever;
+  bool flow_labels_ = true;  ///< the kernel takes them
   int last_send_errno_ = 0;  ///< said once per kind
 
   std::vector<std::byte> receive_buffer_;

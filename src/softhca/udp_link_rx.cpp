@@ -64,6 +64,7 @@ bool UdpLink::read(Local& local, Arrival& arrival) noexcept {
   arrival.segment_bytes = arrival.bytes.size();
   arrival.first_packet = 0;
   arrival.tos = 0;
+  arrival.flow_label = 0;
   arrival.flow = {from.gid(), local.gid, from.port(), wire::kRoceUdpPort};
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
     if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
@@ -76,6 +77,10 @@ bool UdpLink::read(Local& local, Arrival& arrival) noexcept {
       int traffic_class = 0;
       std::memcpy(&traffic_class, CMSG_DATA(c), sizeof traffic_class);
       arrival.tos = static_cast<std::uint8_t>(traffic_class);
+    } else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == kIpv6Flowinfo) {
+      std::uint32_t flow_info = 0;
+      std::memcpy(&flow_info, CMSG_DATA(c), sizeof flow_info);
+      arrival.flow_label = ntohl(flow_info) & wire::kFlowLabelMask;
     } else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL) {
       std::uint32_t dropped = 0;
       std::memcpy(&dropped, CMSG_DATA(c), sizeof dropped);
@@ -87,12 +92,14 @@ bool UdpLink::read(Local& local, Arrival& arrival) noexcept {
 
 std::size_t UdpLink::take(const Arrival& arrival, Ps now) noexcept {
   if (capture_) {
-    capture_->record({.flow = arrival.flow, .tos = arrival.tos}, arrival.bytes, arrival.segment_bytes);
+    capture_->record({.flow = arrival.flow, .tos = arrival.tos, .flow_label = arrival.flow_label}, arrival.bytes,
+                     arrival.segment_bytes);
   }
   transport::PacketSource source;
   source.address = arrival.flow.source;
   source.destination = arrival.flow.destination;
   source.traffic_class = arrival.tos;
+  source.flow_label = arrival.flow_label;
   source.congestion_experienced = (arrival.tos & wire::kEcnMask) == wire::kEcnCongestionExperienced;
 
   std::size_t packets = 0;

@@ -74,6 +74,7 @@ void UdpLink::add_local(const wire::Gid& gid, UniqueFd socket) {
     must_set(fd, IPPROTO_IP, IP_RECVTOS, 1, "IP_RECVTOS");
   } else {
     must_set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS");
+    must_set(fd, IPPROTO_IPV6, kIpv6Flowinfo, 1, "IPV6_FLOWINFO");
     // Other HCAs leave the UDP checksum out: the ICRC stands for it (RoCEv2 annex A17.9.1).
     must_set(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX");
   }
@@ -113,6 +114,7 @@ const UdpLink::SendSocket* UdpLink::bind_send_socket(const wire::Gid& local, std
     must_set(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO, "IP_MTU_DISCOVER");
   } else {
     must_set(fd.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO, "IPV6_MTU_DISCOVER");
+    must_set(fd.get(), IPPROTO_IPV6, kIpv6FlowinfoSend, 1, "IPV6_FLOWINFO_SEND");
   }
   const SocketAddress address{local, port, host_.address().interface_index};
   if (::bind(fd.get(), address.data(), address.size()) != 0) {

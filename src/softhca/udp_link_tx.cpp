@@ -61,7 +61,8 @@ void UdpLink::append(const transport::TxDesc& desc) noexcept {
                     .destination = desc.av->remote,
                     .source_port = desc.av->udp_source_port,
                     .tos = desc.av->traffic_class,
-                    .ttl = desc.av->hop_limit};
+                    .ttl = desc.av->hop_limit,
+                    .flow_label = desc.av->flow_label};
   Batch* open = batch_count_ > unsent_ ? &batches_[batch_count_ - 1] : nullptr;
   const bool joins = open != nullptr && !open->closed && open->route == route && open->segments < max_segments_ &&
                      length <= open->segment_bytes && open->bytes + length <= kMaxDatagramBytes;
@@ -116,7 +117,8 @@ bool UdpLink::send_bytes(const Route& route, std::uint32_t source_qpn, std::span
     ++counters_.tx_errors;
     return true;
   }
-  SocketAddress to{route.destination, wire::kRoceUdpPort, host_.address().interface_index};
+  const std::uint32_t flow_label = flow_labels_ ? route.flow_label : 0;
+  SocketAddress to{route.destination, wire::kRoceUdpPort, host_.address().interface_index, flow_label};
   iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) std::array<std::byte, kControlBytes> control{};
   msghdr message{};
@@ -142,6 +144,10 @@ bool UdpLink::send_bytes(const Route& route, std::uint32_t source_qpn, std::span
       ++counters_.tx_stalls;
       return false;
     }
+    if (errno == EINVAL && flow_label != 0 && !route.destination.is_ipv4()) {
+      stop_flow_labels(route, flow_label);
+      return send_bytes(route, source_qpn, bytes, segment_bytes);
+    }
     on_refusal(route, source_qpn, std::min(segment_bytes, bytes.size()), errno);
     return true;
   }
@@ -149,10 +155,21 @@ bool UdpLink::send_bytes(const Route& route, std::uint32_t source_qpn, std::span
   if (capture_) {
     const wire::FrameInfo frame{.flow = {route.source, route.destination, route.source_port, wire::kRoceUdpPort},
                                 .tos = route.tos,
-                                .ttl = static_cast<std::uint8_t>(ttl)};
+                                .ttl = static_cast<std::uint8_t>(ttl),
+                                .flow_label = flow_label};
     capture_->record(frame, bytes, segment_bytes);
   }
   return true;
+}
+
+/// As soon as any socket of the network namespace has leased a label for itself, the kernel lets nobody use a label
+/// without a lease. Leases are few (32 a socket) and of the lower half of the labels only, so none is taken.
+void UdpLink::stop_flow_labels(const Route& route, std::uint32_t flow_label) noexcept {
+  flow_labels_ = false;
+  log_warn(
+      fmt::format("packets from {} leave without their flow label {:#07x}: the kernel refuses it (EINVAL), because "
+                  "another program of this network namespace has leased one (IPV6_FLOWLABEL_MGR)",
+                  address_text(route.source), flow_label));
 }
 
 /// A packet that is larger than the route takes would be refused as often as it is sent again. Of a super-packet older
@@ -193,7 +210,8 @@ void UdpLink::transmit_singly(std::span<const transport::TxDesc> descs, Ps now) 
                        .source_qpn = desc.src_qpn,
                        .source_port = flow.source_port,
                        .tos = desc.av->traffic_class,
-                       .ttl = desc.av->hop_limit},
+                       .ttl = desc.av->hop_limit,
+                       .flow_label = desc.av->flow_label},
                       now, *this);
   }
 }
@@ -204,7 +222,8 @@ void UdpLink::send_packet(const OutPacket& packet) noexcept {
                     .destination = packet.destination,
                     .source_port = packet.source_port,
                     .tos = packet.tos,
-                    .ttl = packet.ttl};
+                    .ttl = packet.ttl,
+                    .flow_label = packet.flow_label};
   if (!send_bytes(route, packet.source_qpn, packet.bytes, packet.bytes.size())) ++counters_.tx_errors;
 }
 

@@ -29,6 +29,11 @@ constexpr std::array kRcTransitions = {
                kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn | kAttrMaxQpRdAtomic,
                kAttrCurState | kAttrAccessFlags | kAttrMinRnrTimer},
     Transition{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags | kAttrMinRnrTimer},
+    Transition{QpState::kRts, QpState::kSqd, 0, kAttrEnSqdAsync},
+    Transition{QpState::kSqd, QpState::kSqd, 0,
+               kAttrAv | kAttrPort | kAttrPkeyIndex | kAttrAccessFlags | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry |
+                   kAttrMinRnrTimer | kAttrMaxQpRdAtomic | kAttrMaxDestRdAtomic},
+    Transition{QpState::kSqd, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags | kAttrMinRnrTimer},
 };
 
 constexpr std::array kUcTransitions = {
@@ -38,6 +43,9 @@ constexpr std::array kUcTransitions = {
                kAttrAccessFlags | kAttrPkeyIndex},
     Transition{QpState::kRtr, QpState::kRts, kAttrSqPsn, kAttrCurState | kAttrAccessFlags},
     Transition{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
+    Transition{QpState::kRts, QpState::kSqd, 0, kAttrEnSqdAsync},
+    Transition{QpState::kSqd, QpState::kSqd, 0, kAttrAv | kAttrPkeyIndex | kAttrAccessFlags},
+    Transition{QpState::kSqd, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
     Transition{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
 };
 
@@ -49,6 +57,9 @@ constexpr std::array kUdTransitions = {
     Transition{QpState::kInit, QpState::kRtr, 0, kAttrPkeyIndex | kAttrQkey},
     Transition{QpState::kRtr, QpState::kRts, kAttrSqPsn, kAttrCurState | kAttrQkey},
     Transition{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrQkey},
+    Transition{QpState::kRts, QpState::kSqd, 0, kAttrEnSqdAsync},
+    Transition{QpState::kSqd, QpState::kSqd, 0, kAttrPkeyIndex | kAttrQkey},
+    Transition{QpState::kSqd, QpState::kRts, 0, kAttrCurState | kAttrQkey},
     Transition{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrQkey},
 };
 

@@ -167,6 +167,8 @@ int Engine::modify_qp(QueuePair& queue_pair, const QpAttr& attr, std::uint32_t m
   QpState next = qp.state();
   if (const int error = check_modify(qp.state(), attr, mask, next, qp.init().type); error != 0) return error;
   if ((mask & kAttrAv) != 0 && !impl_->scheduler.has_path(path)) return EINVAL;
+  const bool leaves = next == QpState::kErr || next == QpState::kReset;
+  if (qp.state() == QpState::kSqd && qp.attributes().sq_draining && !leaves) return EINVAL;
   qp.apply(next, attr, mask, path);
   impl_->settle();
   return 0;

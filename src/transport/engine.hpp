@@ -117,6 +117,7 @@ struct PacketSource {
   wire::Gid destination = {};
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 64;
+  std::uint32_t flow_label = 0;
 
   /// The same-host link, which carries what is acknowledged and nothing else.
   [[nodiscard]] constexpr bool whole_messages() const noexcept { return mtu > mtu_bytes(MtuCode::k4096); }
@@ -180,7 +181,8 @@ class Engine {
   void destroy_qp(QueuePair& qp);
   [[nodiscard]] QueuePair* find_qp(std::uint32_t qpn) noexcept;
   /// Applies the attribute rules of ibv_modify_qp (required and optional masks of each transition). Returns 0, or
-  /// EINVAL with nothing changed. `path` is read when kAttrAv is set.
+  /// EINVAL with nothing changed. In SQD, while it drains, only ERR and RESET are possible. `path` is read when kAttrAv
+  /// is set.
   int modify_qp(QueuePair& qp, const QpAttr& attr, std::uint32_t mask, Ps now, PathId path = kDefaultPath);
   /// @return the new path's id; ids are dense and never reused.
   PathId create_path(const PathConfig& config);

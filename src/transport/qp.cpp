@@ -11,10 +11,7 @@ void Qp::apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path
   apply_attributes(attributes_, attr, mask);
   const QpState previous = state();
   if (next == QpState::kRtr && !ud) {
-    path_ = path;
-    AddressVector& av = attributes_.av;
-    if (av.udp_source_port == 0) av.udp_source_port = entropy_port(av.flow_label, init_.qpn, attributes_.dest_qpn);
-    if (congestion != nullptr) congestion->start(core.config.dcqcn, av);
+    take_path(path);
     responder.start();
   }
   if (next == QpState::kRts && previous == QpState::kRtr) {
@@ -26,6 +23,43 @@ void Qp::apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path
   }
   attributes_.state = next;
   state_.store(next, std::memory_order_release);
+  if (next == QpState::kSqd && previous == QpState::kRts) return begin_drain(attr, mask);
+  if (next == QpState::kSqd) return change_drained(mask, path);
+  if (previous == QpState::kSqd) schedule_sends();
+}
+
+void Qp::take_path(PathId path) noexcept {
+  path_ = path;
+  AddressVector& av = attributes_.av;
+  if (av.udp_source_port == 0) av.udp_source_port = entropy_port(av.flow_label, init_.qpn, attributes_.dest_qpn);
+  if (congestion != nullptr) congestion->start(core.config.dcqcn, av);
+}
+
+void Qp::begin_drain(const QpAttr& attr, std::uint32_t mask) noexcept {
+  attributes_.en_sqd_async_notify = (mask & kAttrEnSqdAsync) != 0 && attr.en_sqd_async_notify;
+  attributes_.sq_draining = true;
+  schedule_sends();
+  settle_drain();
+}
+
+void Qp::settle_drain() noexcept {
+  if (state() != QpState::kSqd || !attributes_.sq_draining) return;
+  if (!(unanswered ? unanswered->drained() : requester.drained())) return;
+  attributes_.sq_draining = false;
+  if (attributes_.en_sqd_async_notify) raise(AsyncEvent::kSqDrained);
+}
+
+/// Nothing is in flight, so the path may change under the requester; what the responder owes leaves by the new one.
+void Qp::change_drained(std::uint32_t mask, PathId path) noexcept {
+  if ((mask & kAttrAv) != 0) {
+    stop_pacing();
+    core.scheduler.remove(*this);
+    take_path(path);
+  }
+  if (unanswered) return;
+  requester.tune();
+  if ((mask & kAttrMaxDestRdAtomic) != 0) responder.resize();
+  responder.schedule();
 }
 
 void Qp::enter_error() noexcept {

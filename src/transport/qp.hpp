@@ -61,12 +61,14 @@ struct Qp final : QueuePair, QpLinks {
     return wire::service_of(opcode) == wire::Service::kUc && !source.whole_messages();
   }
 
-  /// Applies a transition that check_modify() found legal.
+  /// Applies a transition that check_modify() found legal. In SQD, only when drained.
   void apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path);
   /// To ERR, with both queues flushed; an acknowledgement or NAK that is owed is still sent.
   void enter_error() noexcept;
   /// UC and UD, to SQE: the send queue is flushed, the receive queue goes on.
   void enter_send_error() noexcept;
+  /// In SQD: says so, once, when nothing that had been begun is under way any more.
+  void settle_drain() noexcept;
   /// Completes everything posted with a flush error, send queue first.
   void flush() noexcept;
   void raise(AsyncEvent event) noexcept;
@@ -91,6 +93,9 @@ struct Qp final : QueuePair, QpLinks {
   std::unique_ptr<Congestion> congestion;  ///< none unless DCQCN is on; datagrams have none
 
  private:
+  void begin_drain(const QpAttr& attr, std::uint32_t mask) noexcept;
+  void change_drained(std::uint32_t mask, PathId path) noexcept;
+  void take_path(PathId path) noexcept;
   void reset() noexcept;
 };
 

@@ -41,8 +41,12 @@ class Requester {
  public:
   Requester(Core& core, Qp& qp) : core_(core), qp_(qp) {}
 
-  /// RTR -> RTS: takes its parameters from the queue pair's attributes.
+  /// RTR -> RTS.
   void start() noexcept;
+  /// Takes its parameters from the attributes anew; nothing is in flight.
+  void tune() noexcept;
+  /// Nothing that was begun is incomplete.
+  [[nodiscard]] bool drained() const noexcept;
   /// Forgets everything that is under way.
   void stop() noexcept;
   /// stop(), and completes every posted work request with a flush error.
@@ -120,6 +124,7 @@ class Requester {
                                             std::uint32_t packets) const noexcept;
   /// Of the packets [from, to) of a started WQE.
   [[nodiscard]] std::uint64_t charge_between(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const noexcept;
+  [[nodiscard]] bool may_send() const noexcept;
   [[nodiscard]] bool window_fits(std::uint64_t charge) const noexcept;
   [[nodiscard]] bool wants_ack(const SendWqe& wqe, bool last) noexcept;
   /// Names the `bytes` bytes from `offset` of the work request at `index` as pieces, or as inline bytes.

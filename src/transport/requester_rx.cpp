@@ -57,7 +57,9 @@ void Requester::commit(RxPlan plan, const wire::Headers& headers, std::uint32_t 
     default:
       on_response(plan, headers, payload_bytes, now);
   }
-  if (qp_.state() == QpState::kRts) schedule();
+  if (!can_send(qp_.state())) return;
+  schedule();
+  if (qp_.state() == QpState::kSqd) qp_.settle_drain();
 }
 
 void Requester::on_acknowledge(const wire::Headers& headers, Ps now) noexcept {

@@ -38,7 +38,7 @@ constexpr std::uint64_t kFullPacketCharge = mtu_bytes(MtuCode::k4096);
 
 }  // namespace
 
-void Requester::start() noexcept {
+void Requester::tune() noexcept {
   const QpAttr& attr = qp_.attributes();
   const bool whole = core_.scheduler.path(qp_.path()).config.whole_messages;
   fetch_mtu_ = mtu_bytes(attr.path_mtu);
@@ -47,12 +47,16 @@ void Requester::start() noexcept {
   if (timeout_ != kNever) timeout_ = std::max(timeout_, core_.config.ack_timeout_floor);
   retries_left_ = attr.retry_cnt;
   rnr_retries_left_ = attr.rnr_retry;
-  una_psn_ = next_psn_ = high_psn_ = attr.sq_psn;
+  max_fetches_ = attr.max_rd_atomic;
+}
+
+void Requester::start() noexcept {
+  tune();
+  una_psn_ = next_psn_ = high_psn_ = qp_.attributes().sq_psn;
   next_index_ = started_ = qp_.send_queue().head();
   next_packet_ = 0;
   since_ack_request_ = 0;
   forget_fetches();
-  max_fetches_ = attr.max_rd_atomic;
   next_ssn_ = 1;
   credits_given_ = false;
 }
@@ -65,8 +69,16 @@ void Requester::schedule() noexcept {
   }
 }
 
+/// In SQD what was begun goes on to its end, and nothing else begins.
+bool Requester::may_send() const noexcept {
+  const QpState state = qp_.state();
+  return state == QpState::kRts || (state == QpState::kSqd && next_index_ != started_);
+}
+
+bool Requester::drained() const noexcept { return qp_.send_queue().head() == started_; }
+
 bool Requester::ready() const noexcept {
-  if (qp_.state() != QpState::kRts || holding_ || stalled_ != WcStatus::kSuccess || qp_.paced()) return false;
+  if (!may_send() || holding_ || stalled_ != WcStatus::kSuccess || qp_.paced()) return false;
   if (next_index_ == qp_.send_queue().posted()) return false;
   const SendWqe& wqe = qp_.send_queue().at(next_index_);
   if ((wqe.fetch || wqe.fence) && !may_leave(wqe)) return false;

@@ -29,6 +29,8 @@ class Responder {
   /// INIT -> RTR.
   void start() noexcept;
   void stop() noexcept;
+  /// Takes the number of READs and atomics that it remembers from the attributes anew.
+  void resize() noexcept;
   /// Completes every posted receive with a flush error.
   void flush() noexcept;
 

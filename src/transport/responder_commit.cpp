@@ -31,6 +31,8 @@ void Responder::stop() noexcept {
   resources_.reset(qp_.attributes().max_dest_rd_atomic);
 }
 
+void Responder::resize() noexcept { resources_.resize(qp_.attributes().max_dest_rd_atomic); }
+
 bool Responder::still_holds(RxPlan plan, const wire::Headers& headers) const noexcept {
   if (!can_receive(qp_.state())) return false;
   return plan == RxPlan::kDuplicate || plan == RxPlan::kGap || headers.psn == expected_psn_;

@@ -7,17 +7,24 @@ void ResponderResources::reset(std::uint32_t depth) noexcept {
   first_ = count_ = pending_ = 0;
 }
 
+void ResponderResources::resize(std::uint32_t depth) noexcept {
+  while (count_ > depth) forget_oldest();
+  depth_ = depth;
+}
+
+void ResponderResources::forget_oldest() noexcept {
+  if (at(0).pending) --pending_;
+  first_ = (first_ + 1) % kMaxRdAtomic;
+  --count_;
+}
+
 bool ResponderResources::has_room() const noexcept {
   if (count_ < depth_) return true;
   return depth_ != 0 && at(0).answered;
 }
 
 void ResponderResources::add(const FetchRecord& record) noexcept {
-  if (count_ == depth_) {
-    if (at(0).pending) --pending_;  // a repetition that nobody needs any more: the peer has gone on
-    first_ = (first_ + 1) % kMaxRdAtomic;
-    --count_;
-  }
+  if (count_ == depth_) forget_oldest();  // if it is pending, that is a repetition which the peer needs no more
   FetchRecord& kept = at(count_++);
   kept = record;
   kept.pending = false;

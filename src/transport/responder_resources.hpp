@@ -38,6 +38,8 @@ class ResponderResources {
  public:
   /// Forgets everything; from now on keeps `depth` records, at most kMaxRdAtomic.
   void reset(std::uint32_t depth) noexcept;
+  /// From now on keeps `depth` records; the oldest beyond it are forgotten, answered or not.
+  void resize(std::uint32_t depth) noexcept;
 
   /// False when the peer has more requests outstanding than it may, or may have none.
   [[nodiscard]] bool has_room() const noexcept;
@@ -58,6 +60,7 @@ class ResponderResources {
   void drop_replies() noexcept;
 
  private:
+  void forget_oldest() noexcept;
   /// Record number n counted from the oldest that is kept.
   [[nodiscard]] FetchRecord& at(std::uint32_t n) noexcept { return records_[(first_ + n) % kMaxRdAtomic]; }
   [[nodiscard]] const FetchRecord& at(std::uint32_t n) const noexcept { return records_[(first_ + n) % kMaxRdAtomic]; }

@@ -227,7 +227,9 @@ inline constexpr std::uint32_t kAttrDestQpn = 1U << 20;
 struct QpAttr {
   QpState state = QpState::kReset;
   QpState cur_state = QpState::kReset;
-  bool has_grh = false;  ///< ah_attr.is_global; RTR without it is EINVAL on every RoCE port
+  bool en_sqd_async_notify = false;  ///< RTS to SQD: AsyncEvent::kSqDrained is wanted
+  bool sq_draining = false;          ///< SQD, when asked for: what had been begun is not complete yet
+  bool has_grh = false;              ///< ah_attr.is_global; RTR without it is EINVAL on every RoCE port
   AddressVector av;
   MtuCode path_mtu = MtuCode::k1024;
   std::uint32_t qkey = 0;
@@ -250,7 +252,7 @@ enum class AsyncEvent : std::uint8_t {
   kQpRequestError = 2,
   kQpAccessError = 3,
   kCommEstablished = 4,
-  kSqDrained = 5,
+  kSqDrained = 5,  ///< everything begun before SQD is complete
   kSrqLimitReached = 15,
   kLastWqeReached = 16,  ///< a queue pair in ERR takes nothing more from its shared receive queue
 };

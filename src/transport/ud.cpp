@@ -50,7 +50,8 @@ void Ud::classify(const wire::Headers& headers, std::uint32_t payload_bytes, con
   wire::encode_network_header({.source = source.address,
                                .destination = source.destination,
                                .traffic_class = source.traffic_class,
-                               .hop_limit = source.hop_limit},
+                               .hop_limit = source.hop_limit,
+                               .flow_label = source.flow_label},
                               datagram, verdict.prefix);
 }
 

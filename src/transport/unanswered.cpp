@@ -33,8 +33,11 @@ void Unanswered::schedule() noexcept {
 
 bool Unanswered::ready() const noexcept {
   if (failure_ != WcStatus::kSuccess || qp_.paced() || next_index_ == qp_.send_queue().posted()) return false;
-  return qp_.state() == QpState::kRts;
+  const QpState state = qp_.state();
+  return state == QpState::kRts || (state == QpState::kSqd && next_packet_ != 0);  // SQD: to the end of the message
 }
+
+bool Unanswered::drained() const noexcept { return qp_.send_queue().head() == next_index_ && next_packet_ == 0; }
 
 bool Unanswered::datagrams() const noexcept { return qp_.init().type == QpType::kUd; }
 
@@ -116,6 +119,7 @@ void Unanswered::complete_given() noexcept {
     qp_.requester.complete_head(WcStatus::kSuccess);
   }
   settle_failure();
+  qp_.settle_drain();
 }
 
 /// Only noted: the link still reads the packets that it was given together with the one that failed.
@@ -146,7 +150,7 @@ void Unanswered::source_lost(std::uint32_t psn) noexcept {
 }
 
 void Unanswered::refused() noexcept {
-  const bool with_link = qp_.send_queue().head() != next_index_ || next_packet_ != 0;
+  const bool with_link = !drained();
   if (datagrams() || failure_ != WcStatus::kSuccess || !with_link) return;
   core_.scheduler.given_out(qp_);
   fail(qp_.send_queue().head(), WcStatus::kLocalQpOperationError);

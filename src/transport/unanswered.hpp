@@ -29,6 +29,9 @@ class Unanswered {
   /// Completes what is with the link, then flushes the rest of the send queue.
   void flush() noexcept;
 
+  /// Nothing that was begun is incomplete.
+  [[nodiscard]] bool drained() const noexcept;
+
   /// Tells the scheduler whether this queue pair may send; in SQE, flushes what was posted.
   void schedule() noexcept;
   /// A packet may leave now, as far as this queue pair is concerned.

@@ -67,7 +67,9 @@ std::optional<std::span<const std::byte>> parse_ipv6(std::span<const std::byte> 
   if (payload_bytes < kUdpBytes || payload_bytes > ip.size() - kIpv6Bytes) return std::nullopt;
   info.flow.source = load_gid(&ip[8]);
   info.flow.destination = load_gid(&ip[24]);
-  info.tos = static_cast<std::uint8_t>(load_be32(&ip[0]) >> 20);
+  const std::uint32_t first = load_be32(&ip[0]);
+  info.tos = static_cast<std::uint8_t>(first >> 20);
+  info.flow_label = first & kFlowLabelMask;
   info.ttl = std::to_integer<std::uint8_t>(ip[7]);
   return ip.subspan(kIpv6Bytes, payload_bytes);
 }
@@ -99,7 +101,7 @@ void encode_ipv4_header(const FrameInfo& info, std::size_t udp_payload_bytes,
 void encode_ipv6_header(const FrameInfo& info, std::size_t udp_payload_bytes,
                         std::span<std::byte, kIpv6Bytes> out) noexcept {
   std::byte* const ip = out.data();
-  store_be32(ip, 6U << 28 | std::uint32_t{info.tos} << 20);
+  store_be32(ip, 6U << 28 | std::uint32_t{info.tos} << 20 | (info.flow_label & kFlowLabelMask));
   store_be16(ip + 4, static_cast<std::uint16_t>(kUdpBytes + udp_payload_bytes));
   ip[6] = kProtocolUdp;
   ip[7] = static_cast<std::byte>(info.ttl);

@@ -17,6 +17,8 @@ inline constexpr std::uint8_t kEcnMask = 0x3;
 inline constexpr std::uint8_t kEcnCapable = 0x2;  ///< ECT(0)
 inline constexpr std::uint8_t kEcnCongestionExperienced = 0x3;
 
+inline constexpr std::uint32_t kFlowLabelMask = 0xf'ffff;
+
 inline constexpr std::size_t kEthernetBytes = 14;
 inline constexpr std::size_t kIpv4Bytes = 20;
 inline constexpr std::size_t kIpv6Bytes = 40;
@@ -31,9 +33,10 @@ inline constexpr std::size_t kMaxUdpPayloadBytes = 65'535 - kIpv4Bytes - kUdpByt
 
 struct FrameInfo {
   Flow flow;
-  std::uint8_t tos = 0;     ///< IPv4 type of service, IPv6 traffic class: DSCP << 2 | ECN
-  std::uint8_t ttl = 64;    ///< IPv6: hop limit
-  std::uint16_t ip_id = 0;  ///< IPv4 only
+  std::uint8_t tos = 0;          ///< IPv4 type of service, IPv6 traffic class: DSCP << 2 | ECN
+  std::uint8_t ttl = 64;         ///< IPv6: hop limit
+  std::uint16_t ip_id = 0;       ///< IPv4 only
+  std::uint32_t flow_label = 0;  ///< IPv6 only, 20 bits
 };
 
 /// Writes the IPv4 header (DF, right checksum) of a UDP datagram of `udp_payload_bytes`, at most kMaxUdpPayloadBytes.

@@ -17,8 +17,10 @@ constexpr std::uint32_t kVersion6 = 6U << 28;
 
 void encode_network_header(const NetworkHeader& header, std::size_t udp_payload_bytes,
                            std::span<std::byte, kNetworkHeaderBytes> out) noexcept {
-  const FrameInfo info{
-      .flow = {header.source, header.destination}, .tos = header.traffic_class, .ttl = header.hop_limit};
+  const FrameInfo info{.flow = {header.source, header.destination},
+                       .tos = header.traffic_class,
+                       .ttl = header.hop_limit,
+                       .flow_label = header.flow_label};
   if (!header.source.is_ipv4() || !header.destination.is_ipv4()) {
     encode_ipv6_header(info, udp_payload_bytes, out);
     return;
@@ -40,6 +42,7 @@ std::optional<NetworkHeader> parse_network_header(std::span<const std::byte, kNe
   NetworkHeader header;
   header.traffic_class = static_cast<std::uint8_t>(first >> 20);
   header.hop_limit = std::to_integer<std::uint8_t>(bytes[7]);
+  header.flow_label = first & kFlowLabelMask;
   header.source = load_gid(bytes.data() + 8);
   header.destination = load_gid(bytes.data() + 24);
   return header;

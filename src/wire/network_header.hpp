@@ -19,6 +19,7 @@ struct NetworkHeader {
   Gid destination;
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 64;
+  std::uint32_t flow_label = 0;  ///< IPv6 only, 20 bits
 };
 
 /// `udp_payload_bytes`: from BTH to ICRC. IPv4 when both addresses are, else IPv6.

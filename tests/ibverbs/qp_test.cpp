@@ -82,7 +82,7 @@ TEST_F(QpTest, BeyondTheLimitsIsInvalid) {
 }
 
 TEST_F(QpTest, OtherTypesAreNotSupported) {
-  for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_DRIVER}) {
+  for (const ibv_qp_type type : {IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_DRIVER}) {
     ibv_qp_init_attr wanted = attributes();
     wanted.qp_type = type;
     errno = 0;

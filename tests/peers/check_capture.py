@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Has tshark dissect a capture of RoCEv2 traffic and checks what it found.
 
-usage: check_capture.py [--opcodes all-reduce|rc|rc-ud|any] CAPTURE
+usage: check_capture.py [--opcodes all-reduce|rc|all-services|any] CAPTURE
 
 Every packet must be RoCEv2 with an expected opcode, padded to four bytes; immediate data stands in exactly the packets whose
 opcode has it, and at least one does; nothing is malformed, and tshark's experts have neither a warning nor an error.
 "all-reduce" (default) expects RDMA WRITEs, ACKs, CNPs and the greetings of the user-space HCA (a manufacturer's opcode), "rc"
-every RC opcode, "rc-ud" these, datagrams and greetings. Prints a count per opcode; exits 1 on a finding, 2 when tshark cannot
+every RC opcode, "all-services" these, those of UC and UD, and greetings. Prints a count per opcode; exits 1 on a finding, 2 when tshark cannot
 read the file, 77 (skipped) where there is no tshark.
 """
 import argparse
@@ -18,9 +18,9 @@ import sys
 FIELDS = ("frame.number", "udp.length", "infiniband.bth.opcode", "infiniband.immdt", "_ws.malformed", "_ws.expert.severity",
           "_ws.expert.message")
 WRITES, ACK, CNP, HELLO = range(0x06, 0x0C), 0x11, 0x81, 0xC1
-RC, UD = {*range(0x00, 0x18), CNP} - {0x15}, {0x64, 0x65}
-EXPECTED = {"all-reduce": {*WRITES, ACK, CNP, HELLO}, "rc": RC, "rc-ud": {*RC, *UD, HELLO}, "any": set(range(256))}
-WITH_IMMEDIATE = {0x03, 0x05, 0x09, 0x0B, 0x65}
+RC, UC, UD = {*range(0x00, 0x18), CNP} - {0x15}, range(0x20, 0x2C), {0x64, 0x65}
+EXPECTED = {"all-reduce": {*WRITES, ACK, CNP, HELLO}, "rc": RC, "all-services": {*RC, *UC, *UD, HELLO}, "any": set(range(256))}
+WITH_IMMEDIATE = {0x03, 0x05, 0x09, 0x0B, 0x23, 0x25, 0x29, 0x2B, 0x65}
 EXPERT_WARNING = 0x00600000
 # Payload is tensors: the protocols that tshark guesses from its bytes are no finding.
 GUESSES = ("eth_over_ib", "fc_infiniband", "iser_infiniband", "lnet_ib", "mellanox_eoib", "nvme_rdma", "rpcrdma_infiniband",

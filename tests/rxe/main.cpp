@@ -3,7 +3,7 @@
 //   rxe_peer serve PORT                       sessions, one after another, until it is killed
 //   rxe_peer run ADDRESS PORT KEY=VALUE...    one session with the server at ADDRESS
 //
-// Keys: initiator=here|there, scenario=reliable|datagrams|refusal|leases, kinds=send,write,..., refusal=NAME, count=,
+// Keys: initiator=here|there, scenario=reliable|unreliable|datagrams|refusal|leases, kinds=send,write,..., refusal=NAME, count=,
 // window=, mtu=, seed=, timeout=, late=0|1, loss=0|1, ipv6=0|1. Prints results and counters of both sides, "here" and
 // "there"; exits 1 with one line when something was wrong on either.
 #include <sys/socket.h>
@@ -55,7 +55,8 @@ std::uint32_t kinds(std::string_view names) {
 }
 
 Settings parse(std::span<char*> arguments) {
-  constexpr auto kScenarioNames = std::to_array<std::string_view>({"reliable", "datagrams", "refusal", "leases"});
+  constexpr auto kScenarioNames =
+      std::to_array<std::string_view>({"reliable", "unreliable", "datagrams", "refusal", "leases"});
   Settings settings;
   for (const std::string_view argument : arguments) {
     const std::string_view key = argument.substr(0, argument.find('='));
@@ -95,8 +96,9 @@ Outcome run_scenario(Station& station, Control& control, const Settings& setting
   switch (settings.scenario) {
     case Scenario::kReliable:
       return run_reliable(station, control, settings, role);
+    case Scenario::kUnreliable:
     case Scenario::kDatagrams:
-      return run_datagrams(station, control, settings, role);
+      return run_answered(station, control, settings, role);
     case Scenario::kRefusal:
       return run_refusal(station, control, settings, role);
     case Scenario::kLeases:
@@ -105,11 +107,21 @@ Outcome run_scenario(Station& station, Control& control, const Settings& setting
   throw std::runtime_error{"an unknown scenario"};
 }
 
+ibv_qp_type type_of(Scenario scenario) noexcept {
+  switch (scenario) {
+    case Scenario::kUnreliable:
+      return IBV_QPT_UC;
+    case Scenario::kDatagrams:
+      return IBV_QPT_UD;
+    default:
+      return IBV_QPT_RC;
+  }
+}
+
 /// One side of one session: lines "NAME VALUE" of what it did and how the counters moved.
 std::string session(Control& control, const Settings& settings, bool client) {
   const Role role = client == settings.client_initiates ? Role::kInitiator : Role::kTarget;
-  Station station{control.local_ipv4(), settings.scenario == Scenario::kDatagrams ? IBV_QPT_UD : IBV_QPT_RC,
-                  settings.ipv6};
+  Station station{control.local_ipv4(), type_of(settings.scenario), settings.ipv6};
   std::map<std::string, std::uint64_t> before;
   for (const auto& [name, value] : counters(station.context())) before[name] = value;
 

@@ -11,7 +11,7 @@
 
 namespace tensorwire::rxe {
 
-enum class Scenario : std::uint8_t { kReliable, kDatagrams, kRefusal, kLeases };
+enum class Scenario : std::uint8_t { kReliable, kUnreliable, kDatagrams, kRefusal, kLeases };
 
 enum class Kind : std::uint8_t { kSend, kSendImm, kWrite, kWriteImm, kRead, kFetchAdd, kCompareSwap, kEcho };
 inline constexpr auto kKindNames = std::to_array<std::string_view>(
@@ -29,7 +29,7 @@ struct Settings {
   bool client_initiates = true;
   bool ipv6 = false;              ///< GIDs of unique local IPv6 addresses (fd..) instead of the IPv4 ones
   bool late_receives = false;     ///< the target posts its first receives when the initiator has long sent
-  bool loss = false;              ///< packets are being dropped: datagrams may be asked for again
+  bool loss = false;              ///< packets are being dropped: what nobody acknowledges may be asked for again
   std::uint8_t ack_timeout = 15;  ///< as ibv_qp_attr::timeout
   std::uint32_t kinds = 0;        ///< bit mask of Kind
   std::uint32_t count = 1000;

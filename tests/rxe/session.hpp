@@ -17,15 +17,15 @@ enum class Role : std::uint8_t { kInitiator, kTarget };
 struct Outcome {
   std::uint64_t operations = 0;
   std::uint64_t bytes = 0;     ///< payload of the initiator's operations
-  std::uint64_t repeated = 0;  ///< datagrams that were asked for again
+  std::uint64_t repeated = 0;  ///< messages that nobody acknowledges and that were asked for again
 };
 
 /// Mixed operations on a reliable connection: each has its slot of memory at the target, and as many are in flight as
 /// the window allows.
 [[nodiscard]] Outcome run_reliable(Station& station, Control& control, const Settings& settings, Role role);
 
-/// Datagrams, each answered by one of the same length.
-[[nodiscard]] Outcome run_datagrams(Station& station, Control& control, const Settings& settings, Role role);
+/// Datagrams (UD) or messages of an unreliable connection (UC), each answered by one of the same length.
+[[nodiscard]] Outcome run_answered(Station& station, Control& control, const Settings& settings, Role role);
 
 /// Memory windows: bound, used and invalidated, one after another.
 [[nodiscard]] Outcome run_leases(Station& station, Control& control, const Settings& settings, Role role);

@@ -126,7 +126,8 @@ void Station::reset_to_init(ibv_qp_type type) {
     attr.qkey = kQkey;
     mask |= IBV_QP_QKEY;
   } else {
-    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    if (type == IBV_QPT_RC) attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     mask |= IBV_QP_ACCESS_FLAGS;
   }
   must(ibv_modify_qp(qp_.get(), &attr, mask), "bring the queue pair to INIT");
@@ -168,6 +169,7 @@ void Station::connect(const Address& peer, std::uint32_t path_mtu, std::uint8_t 
     ah_.reset(made(ibv_create_ah(pd_.get(), &route), "create an address handle"));
     return;
   }
+  const bool reliable = qp_->qp_type == IBV_QPT_RC;
   const std::uint32_t read_depth = std::min(peer.read_depth, address().read_depth);
   attr.path_mtu = mtu_code(path_mtu);
   if (static_cast<std::uint32_t>(attr.path_mtu) > std::min(peer.max_mtu, address().max_mtu)) {
@@ -178,20 +180,18 @@ void Station::connect(const Address& peer, std::uint32_t path_mtu, std::uint8_t 
   attr.max_dest_rd_atomic = static_cast<std::uint8_t>(read_depth);
   attr.min_rnr_timer = kRnrTimer;
   attr.ah_attr = route_to(peer.gid);
-  must(ibv_modify_qp(qp_.get(), &attr,
-                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-       "bring the queue pair to RTR");
+  int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  if (reliable) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  must(ibv_modify_qp(qp_.get(), &attr, mask), "bring the queue pair to RTR");
   attr.qp_state = IBV_QPS_RTS;
   attr.timeout = on_soft_hca() ? std::max(ack_timeout, kSoftTimeout) : ack_timeout;
   attr.retry_cnt = kRetries;
   attr.rnr_retry = kInfiniteRnrRetry;
   attr.sq_psn = psn_;
   attr.max_rd_atomic = static_cast<std::uint8_t>(read_depth);
-  must(ibv_modify_qp(qp_.get(), &attr,
-                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                         IBV_QP_MAX_QP_RD_ATOMIC),
-       "bring the queue pair to RTS");
+  mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+  if (reliable) mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  must(ibv_modify_qp(qp_.get(), &attr, mask), "bring the queue pair to RTS");
 }
 
 void Station::post_send(std::span<ibv_send_wr> wrs) {

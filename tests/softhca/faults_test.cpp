@@ -32,7 +32,8 @@ TEST(FaultsText, ReadsEveryWord) {
   EXPECT_EQ(c.delay_time, 200 * kMicrosecond);
   EXPECT_EQ(c.late_dma, 2 * kMillisecond);
   EXPECT_EQ(c.seed, UINT64_MAX);
-  EXPECT_EQ(c.opcodes.count(), 2U);
+  EXPECT_EQ(c.opcodes.count(), 3U);
+  EXPECT_TRUE(c.opcodes.test(0x29));  // the same of UC
   EXPECT_TRUE(c.opcodes.test(0x09));
   EXPECT_TRUE(c.opcodes.test(0x11));
 }

@@ -147,7 +147,7 @@ TEST_F(Damaged, OpcodeWithoutPayload) {
   EXPECT_FALSE(accepted());
 }
 TEST_F(Damaged, UnknownOpcode) {
-  for (const int opcode : {0x15, 0x20, 0x63, 0xc0, 0xff}) {
+  for (const int opcode : {0x15, 0x2c, 0x63, 0xc0, 0xff}) {
     slot_.body[kHeaders] = static_cast<std::byte>(opcode);
     slot_.body[kHeaderLength] = std::byte{12};
     EXPECT_FALSE(accepted()) << opcode;

@@ -261,6 +261,9 @@ constexpr std::array kSteps = {
     Step{QpState::kInit, QpState::kRtr, kRtrBits, kAttrAccessFlags | kAttrPkeyIndex},
     Step{QpState::kRtr, QpState::kRts, kAttrSqPsn, kAttrCurState | kAttrAccessFlags},
     Step{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
+    Step{QpState::kRts, QpState::kSqd, 0, kAttrEnSqdAsync},
+    Step{QpState::kSqd, QpState::kSqd, 0, kAttrAv | kAttrPkeyIndex | kAttrAccessFlags},
+    Step{QpState::kSqd, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
     Step{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
 };
 

@@ -402,6 +402,9 @@ constexpr std::array kSteps = {
     Step{QpState::kInit, QpState::kRtr, 0, kAttrPkeyIndex | kAttrQkey},
     Step{QpState::kRtr, QpState::kRts, kAttrSqPsn, kAttrCurState | kAttrQkey},
     Step{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrQkey},
+    Step{QpState::kRts, QpState::kSqd, 0, kAttrEnSqdAsync},
+    Step{QpState::kSqd, QpState::kSqd, 0, kAttrPkeyIndex | kAttrQkey},
+    Step{QpState::kSqd, QpState::kRts, 0, kAttrCurState | kAttrQkey},
     Step{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrQkey},
 };
 
@@ -424,8 +427,8 @@ TEST(UdModifyRules, EveryMaskBitOfEveryStep) {
 }
 
 TEST(UdModifyRules, OnlyTheStepsOfTheTable) {
-  constexpr std::array kStates = {QpState::kReset, QpState::kInit, QpState::kRtr,
-                                  QpState::kRts,   QpState::kSqe,  QpState::kErr};
+  constexpr std::array kStates = {QpState::kReset, QpState::kInit, QpState::kRtr, QpState::kRts,
+                                  QpState::kSqd,   QpState::kSqe,  QpState::kErr};
   for (const QpState from : kStates) {
     for (const QpState to : kStates) {
       std::uint32_t mask = kAttrState;

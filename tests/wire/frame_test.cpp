@@ -23,6 +23,7 @@ FrameInfo random_info(Random& random, bool ipv6 = false) {
   info.tos = static_cast<std::uint8_t>(random.next());
   info.ttl = static_cast<std::uint8_t>(random.next());
   if (!ipv6) info.ip_id = static_cast<std::uint16_t>(random.next());
+  if (ipv6) info.flow_label = random.below(kFlowLabelMask + 1);
   return info;
 }
 
@@ -47,6 +48,7 @@ void expect_same(const FrameInfo& a, const FrameInfo& b) {
   EXPECT_EQ(a.tos, b.tos);
   EXPECT_EQ(a.ttl, b.ttl);
   EXPECT_EQ(a.ip_id, b.ip_id);
+  EXPECT_EQ(a.flow_label, b.flow_label);
 }
 
 /// Parses a copy in a heap block of exactly that size, so that AddressSanitizer sees an over-read. Only whether it

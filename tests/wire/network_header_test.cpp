@@ -44,10 +44,11 @@ TEST(NetworkHeader, Ipv6FillsTheFortyBytes) {
   const NetworkHeader header{.source = *parse_gid("fe80::1"),
                              .destination = *parse_gid("2001:db8::2"),
                              .traffic_class = 0xab,
-                             .hop_limit = 64};
+                             .hop_limit = 64,
+                             .flow_label = 0x54321};
   Bytes bytes;
   encode_network_header(header, 100, bytes);
-  EXPECT_EQ(load_be32(bytes.data()), 0x6ab00000U);
+  EXPECT_EQ(load_be32(bytes.data()), 0x6ab54321U);
   EXPECT_EQ(load_be16(bytes.data() + 4), 108);
   EXPECT_EQ(bytes[6], std::byte{17});
   const auto parsed = parse_network_header(bytes);
@@ -55,6 +56,7 @@ TEST(NetworkHeader, Ipv6FillsTheFortyBytes) {
   EXPECT_EQ(parsed->source, header.source);
   EXPECT_EQ(parsed->destination, header.destination);
   EXPECT_EQ(parsed->traffic_class, 0xab);
+  EXPECT_EQ(parsed->flow_label, 0x54321U);
 }
 
 TEST(NetworkHeader, OtherBytesAreNeither) {

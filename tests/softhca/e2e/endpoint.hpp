@@ -74,6 +74,7 @@ struct Endpoint {
     LinkChoice link = LinkChoice::kAuto;
     std::uint8_t sgid_index = 1;
     transport::QpType type = transport::QpType::kRc;  ///< or UC
+    std::uint32_t flow_label = 0;
   };
 
   std::shared_ptr<Hca> hca;
@@ -141,6 +142,7 @@ struct Endpoint {
     attr.av.remote = peer.where();
     attr.av.sgid_index = sgid_index;
     attr.av.traffic_class = settings.traffic_class;
+    attr.av.flow_label = settings.flow_label;
     attr.path_mtu = settings.mtu;
     attr.dest_qpn = peer.qpn;
     attr.rq_psn = peer.psn;

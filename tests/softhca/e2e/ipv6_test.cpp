@@ -1,12 +1,18 @@
 // RoCEv2 over IPv6, on a virtual cable whose two ends are in one network namespace: a link-local address belongs to its
 // interface, so packets between the two really cross the cable.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <functional>
 
 #include "base/random.hpp"
 #include "endpoint.hpp"
 #include "softhca/own_network.hpp"
+#include "wire/frame.hpp"
+#include "wire/headers.hpp"
+#include "wire/pcap.hpp"
 
 namespace tensorwire::softhca::testing {
 namespace {
@@ -146,6 +152,74 @@ int too_large(const std::string& shrink) {
 int interface_shrinks() { return too_large("ip link set tw0 mtu 1500"); }
 int route_shrinks() { return too_large("ip -6 route add fe80::1a/128 dev tw0 mtu 2000"); }
 
+/// What the exclusive use of one label by any socket does to all others: see flow_label_that_is_refused().
+void lease_a_label() {
+  struct Request {  // in6_flowlabel_req of <linux/in6.h>
+    in6_addr destination{};
+    std::uint32_t label = htonl(0x00777);
+    std::uint8_t action = 0;  // get
+    std::uint8_t share = 1;   // exclusive
+    std::uint16_t flags = 1;  // create
+    std::uint16_t expires = 0, linger = 0;
+    std::uint32_t padding = 0;
+  } request;
+  std::memcpy(&request.destination, wire::parse_gid("fe80::1a")->bytes.data(), sizeof request.destination);
+  constexpr int kFlowLabelManager = 32;
+  const int fd = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);  // lives as long as this process
+  if (::setsockopt(fd, IPPROTO_IPV6, kFlowLabelManager, &request, sizeof request) != 0) ::_exit(kFailed);
+}
+
+/// Returns the labels of the RoCEv2 packets that arrive at the second end; the hellos have none.
+std::vector<std::uint32_t> labels_on_the_cable(Checks& check, std::uint32_t label) {
+  const std::string path = ::testing::TempDir() + "softhca_labels." + std::to_string(::getpid()) + ".pcap";
+  {
+    HcaOptions options;
+    options.capture = std::make_shared<Capture>(path);
+    Endpoint::Settings settings;
+    settings.mtu = transport::MtuCode::k1024;
+    settings.sgid_index = kLinkLocal;
+    settings.flow_label = label;
+    Endpoint a{open_interface("tw0"), settings};
+    Endpoint b{open_interface("tw1", std::move(options)), settings};
+    check.that(a.connect(b.address()) == 0 && b.connect(a.address()) == 0, "the two connect");
+    exchange(check, a, b, 10'000, 1);
+    check.that(a.counter("tx_errors") == 0 && a.counter("retransmitted_packets") == 0,
+               "nothing is refused or sent again");
+  }
+  std::vector<std::uint32_t> labels;
+  for (const wire::PcapRecord& record : wire::read_pcap(path)) {
+    const auto frame = wire::parse_frame(record.bytes);
+    wire::Parsed parsed;
+    if (!frame || wire::parse(frame->udp_payload, parsed) != wire::ParseStatus::kOk) continue;
+    if (wire::traits(parsed.headers.opcode).write) labels.push_back(frame->info.flow_label);
+  }
+  ::unlink(path.c_str());
+  check.that(labels.size() == 10, "ten packets were captured");
+  return labels;
+}
+
+int flow_label_travels() {
+  make_cable(1500);
+  Checks check;
+  for (const std::uint32_t label : {0x00001U, 0x12345U, 0xfedcbU}) {
+    for (const std::uint32_t seen : labels_on_the_cable(check, label)) {
+      check.that(seen == label, "the packet has the label of the address vector");
+    }
+  }
+  return check.result();
+}
+
+/// Then packets leave without it, after one line.
+int flow_label_that_is_refused() {
+  make_cable(1500);
+  lease_a_label();
+  Checks check;
+  for (const std::uint32_t seen : labels_on_the_cable(check, 0x12345)) {
+    check.that(seen != 0x12345, "the kernel keeps the label back");
+  }
+  return check.result();
+}
+
 struct Case {
   const char* name;
   std::function<int()> body;
@@ -166,7 +240,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"LinkLocal9000", [] { return traffic(9000, transport::MtuCode::k4096, kLinkLocal); }},
                       Case{"Families", families_do_not_mix}, Case{"ConnectX", pairs_of_a_connectx},
                       Case{"SameHost", same_host_link_by_ipv6}, Case{"InterfaceShrinks", interface_shrinks},
-                      Case{"RouteShrinks", route_shrinks}),
+                      Case{"RouteShrinks", route_shrinks}, Case{"FlowLabel", flow_label_travels},
+                      Case{"FlowLabelRefused", flow_label_that_is_refused}),
     [](const auto& chosen) { return std::string{chosen.param.name}; });
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST(Unreliable, ArrivesWholeInEverySize) {
                             [](std::byte byte) { return byte == std::byte{0}; }));
   }
   EXPECT_EQ(pair.a.counter("retransmitted_packets"), 0U);
-  EXPECT_EQ(pair.b.counter("tx_packets"), 0U);
+  EXPECT_EQ(pair.b.counter("port_xmit_packets"), 0U);
 }
 
 TEST(Unreliable, TakesPacketsAlsoOnThisHost) {
