@@ -46,10 +46,11 @@ void set_poll_functions(CompletionQueue& cq) noexcept;
 /// Which of the asked ibv_qp_create_send_ops_flags this HCA has; the others are refused.
 inline constexpr std::uint64_t kDatagramSendOps = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 inline constexpr std::uint64_t kUnreliableSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                                                    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | kDatagramSendOps;
+                                                    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
+                                                    kDatagramSendOps;
 inline constexpr std::uint64_t kSupportedSendOps = IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                                                   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-                                                   IBV_QP_EX_WITH_SEND_WITH_INV | kUnreliableSendOps;
+                                                   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |
+                                                   kUnreliableSendOps;
 /// @throws std::bad_alloc.
 void set_work_request_functions(QueuePair& qp);
 

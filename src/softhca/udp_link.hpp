@@ -177,7 +177,10 @@ class UdpLink final : public Link, private PacketSink {
   /// (0: nobody's); every other refusal is counted and forgotten (the transport retries).
   bool send_bytes(const Route& route, std::uint32_t source_qpn, std::span<const std::byte> bytes,
                   std::size_t segment_bytes) noexcept;
-  void stop_flow_labels(const Route& route, std::uint32_t flow_label) noexcept;
+  /// One system call. Returns 0 or errno.
+  [[nodiscard]] int put(const SendSocket& socket, const Route& route, std::span<const std::byte> bytes,
+                        std::size_t segment_bytes) const noexcept;
+  void stop_flow_labels(const Route& route) noexcept;
   void on_refusal(const Route& route, std::uint32_t source_qpn, std::size_t packet_bytes, int error) noexcept;
 
   // ---- rx

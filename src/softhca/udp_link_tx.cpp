@@ -28,6 +28,9 @@ constexpr Ps kRetryInterval = 50 * kMicrosecond;
 
 constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int)) * 2 + CMSG_SPACE(sizeof(std::uint16_t));
 
+/// A hop limit of 0 would let no packet leave the host.
+constexpr std::uint8_t usual_if_zero(std::uint8_t hop_limit) noexcept { return hop_limit == 0 ? 64 : hop_limit; }
+
 template <typename T>
 cmsghdr* put_control(msghdr& message, cmsghdr* at, int level, int type, T value) noexcept {
   at->cmsg_level = level;
@@ -117,8 +120,37 @@ bool UdpLink::send_bytes(const Route& route, std::uint32_t source_qpn, std::span
     ++counters_.tx_errors;
     return true;
   }
-  const std::uint32_t flow_label = flow_labels_ ? route.flow_label : 0;
-  SocketAddress to{route.destination, wire::kRoceUdpPort, host_.address().interface_index, flow_label};
+  const bool labelled = flow_labels_ && route.flow_label != 0 && !route.destination.is_ipv4();
+  Route taken = route;
+  taken.flow_label = labelled ? route.flow_label : 0;
+  int error = put(*socket, taken, bytes, segment_bytes);
+  if (error == EINVAL && labelled) {
+    taken.flow_label = 0;
+    error = put(*socket, taken, bytes, segment_bytes);
+    if (error == 0) stop_flow_labels(route);
+  }
+  if (error == EAGAIN || error == ENOBUFS) {
+    ++counters_.tx_stalls;
+    return false;
+  }
+  if (error != 0) {
+    on_refusal(route, source_qpn, std::min(segment_bytes, bytes.size()), error);
+    return true;
+  }
+  ++counters_.tx_sends;
+  if (capture_) {
+    const wire::FrameInfo frame{.flow = {taken.source, taken.destination, taken.source_port, wire::kRoceUdpPort},
+                                .tos = taken.tos,
+                                .ttl = usual_if_zero(taken.ttl),
+                                .flow_label = taken.flow_label};
+    capture_->record(frame, bytes, segment_bytes);
+  }
+  return true;
+}
+
+int UdpLink::put(const SendSocket& socket, const Route& route, std::span<const std::byte> bytes,
+                 std::size_t segment_bytes) const noexcept {
+  SocketAddress to{route.destination, wire::kRoceUdpPort, host_.address().interface_index, route.flow_label};
   iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) std::array<std::byte, kControlBytes> control{};
   msghdr message{};
@@ -128,48 +160,26 @@ bool UdpLink::send_bytes(const Route& route, std::uint32_t source_qpn, std::span
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const int ttl = route.ttl == 0 ? 64 : route.ttl;
   const bool ipv4 = route.destination.is_ipv4();
   const int level = ipv4 ? IPPROTO_IP : IPPROTO_IPV6;
   cmsghdr* next = put_control(message, CMSG_FIRSTHDR(&message), level, ipv4 ? IP_TOS : IPV6_TCLASS, int{route.tos});
-  next = put_control(message, next, level, ipv4 ? IP_TTL : IPV6_HOPLIMIT, ttl);
+  next = put_control(message, next, level, ipv4 ? IP_TTL : IPV6_HOPLIMIT, int{usual_if_zero(route.ttl)});
   if (segment_bytes < bytes.size()) {
     put_control(message, next, SOL_UDP, UDP_SEGMENT, static_cast<std::uint16_t>(segment_bytes));
   } else {
     message.msg_controllen = CMSG_SPACE(sizeof(int)) * 2;
   }
-
-  if (::sendmsg(socket->fd.get(), &message, MSG_DONTWAIT) < 0) {
-    if (errno == EAGAIN || errno == ENOBUFS) {
-      ++counters_.tx_stalls;
-      return false;
-    }
-    if (errno == EINVAL && flow_label != 0 && !route.destination.is_ipv4()) {
-      stop_flow_labels(route, flow_label);
-      return send_bytes(route, source_qpn, bytes, segment_bytes);
-    }
-    on_refusal(route, source_qpn, std::min(segment_bytes, bytes.size()), errno);
-    return true;
-  }
-  ++counters_.tx_sends;
-  if (capture_) {
-    const wire::FrameInfo frame{.flow = {route.source, route.destination, route.source_port, wire::kRoceUdpPort},
-                                .tos = route.tos,
-                                .ttl = static_cast<std::uint8_t>(ttl),
-                                .flow_label = flow_label};
-    capture_->record(frame, bytes, segment_bytes);
-  }
-  return true;
+  return ::sendmsg(socket.fd.get(), &message, MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
 /// As soon as any socket of the network namespace has leased a label for itself, the kernel lets nobody use a label
-/// without a lease. Leases are few (32 a socket) and of the lower half of the labels only, so none is taken.
-void UdpLink::stop_flow_labels(const Route& route, std::uint32_t flow_label) noexcept {
+/// without a lease. Leases are few (32 a socket) and may be had of the lower half of the labels only, so none is taken.
+void UdpLink::stop_flow_labels(const Route& route) noexcept {
   flow_labels_ = false;
   log_warn(
       fmt::format("packets from {} leave without their flow label {:#07x}: the kernel refuses it (EINVAL), because "
                   "another program of this network namespace has leased one (IPV6_FLOWLABEL_MGR)",
-                  address_text(route.source), flow_label));
+                  address_text(route.source), route.flow_label));
 }
 
 /// A packet that is larger than the route takes would be refused as often as it is sent again. Of a super-packet older

@@ -23,10 +23,16 @@ void Congestion::start(const DcqcnConfig& config, AddressVector& av) noexcept {
   av.traffic_class = static_cast<std::uint8_t>((av.traffic_class & ~wire::kEcnMask) | wire::kEcnCapable);
 }
 
-bool Congestion::on_marked(const DcqcnConfig& config, Ps now) noexcept {
-  if (!pacer_.on_marked(now, config.cnp_interval)) return false;
-  owes_cnp_ = true;
-  return true;
+CnpPacer::Verdict Congestion::on_marked(const DcqcnConfig& config, Ps now) noexcept {
+  const CnpPacer::Verdict verdict = pacer_.on_marked(config, now);
+  if (verdict == CnpPacer::Verdict::kNow) owes_cnp_ = true;
+  return verdict;
+}
+
+bool Congestion::on_notice_deadline(const DcqcnConfig& config, Ps now) noexcept {
+  const bool due = pacer_.on_deadline(config, now);
+  if (due) owes_cnp_ = true;
+  return due;
 }
 
 void Congestion::build_cnp(std::uint32_t dest_qpn, std::uint32_t src_qpn, PathId path, TxDesc& out) noexcept {

@@ -13,8 +13,11 @@ class Congestion {
   void start(const DcqcnConfig& config, AddressVector& av) noexcept;
 
   // ---- notification point
-  /// A marked packet of this queue pair arrived. True when the peer is now owed a CNP.
-  bool on_marked(const DcqcnConfig& config, Ps now) noexcept;
+  /// A marked packet of this queue pair arrived. kNow: the peer is owed a CNP; kLater: look again at notice_deadline().
+  CnpPacer::Verdict on_marked(const DcqcnConfig& config, Ps now) noexcept;
+  [[nodiscard]] Ps notice_deadline() const noexcept { return pacer_.deadline(); }
+  /// True when the peer is now owed a CNP.
+  bool on_notice_deadline(const DcqcnConfig& config, Ps now) noexcept;
   [[nodiscard]] bool owes_cnp() const noexcept { return owes_cnp_; }
   void build_cnp(std::uint32_t dest_qpn, std::uint32_t src_qpn, PathId path, TxDesc& out) noexcept;
 

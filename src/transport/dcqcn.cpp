@@ -43,12 +43,23 @@ DcqcnConfig dcqcn_nic(std::uint64_t line_rate) noexcept {
   config.decrease_period = 4 * kMicrosecond;
   config.increase_period = 300 * kMicrosecond;
   config.cnp_interval = 4 * kMicrosecond;
+  config.trailing_cnp = false;
   return config;
 }
 
-bool CnpPacer::on_marked(Ps now, Ps interval) noexcept {
-  if (now < next_) return false;
-  next_ = now + interval;
+CnpPacer::Verdict CnpPacer::on_marked(const DcqcnConfig& config, Ps now) noexcept {
+  if (now < next_) {
+    if (!config.trailing_cnp || std::exchange(pending_, true)) return Verdict::kNothing;
+    return Verdict::kLater;
+  }
+  pending_ = false;
+  next_ = now + config.cnp_interval;
+  return Verdict::kNow;
+}
+
+bool CnpPacer::on_deadline(const DcqcnConfig& config, Ps now) noexcept {
+  if (!std::exchange(pending_, false)) return false;
+  next_ = now + config.cnp_interval;
   return true;
 }
 

@@ -30,6 +30,7 @@ struct DcqcnConfig {
   Ps decrease_period = 4 * kMicrosecond;      ///< kNic only
   std::uint64_t increase_bytes = 10'000'000;  ///< kPaper only
   Ps cnp_interval = 50 * kMicrosecond;        ///< notification point: at most one CNP in this time
+  bool trailing_cnp = true;                   ///< notification point: marks within the interval are told at its end
   std::uint8_t cnp_traffic_class = 48U << 2;  ///< IP ToS of a CNP: DSCP 48, as network cards have it
   /// What may leave at once after a pause in sending. One packet paces exactly; an adapter in real time, whose timers
   /// are coarse and whose batches are long, sets more.
@@ -41,14 +42,26 @@ struct DcqcnConfig {
 /// A network card's manner with the settings that Li et al. scale by line rate (HPCC, SIGCOMM 2019, section 5.1).
 [[nodiscard]] DcqcnConfig dcqcn_nic(std::uint64_t line_rate) noexcept;
 
-/// Notification point: one CNP at the first marked packet, then at most one an interval.
+/// Notification point: one CNP at the first marked packet, then at most one an interval. In the paper (section 3.1) the
+/// marks within an interval are told at its end, whether or not another marked packet follows; without `trailing_cnp`
+/// the first marked packet after the interval tells of them.
 class CnpPacer {
  public:
-  /// A marked packet arrived. True when a CNP is due.
-  [[nodiscard]] bool on_marked(Ps now, Ps interval) noexcept;
+  enum class Verdict : std::uint8_t {
+    kNow,     ///< a CNP is due
+    kLater,   ///< one will be due at deadline(), which was not set before
+    kNothing  ///< it will be told with others, or not at all
+  };
+  /// A marked packet arrived.
+  [[nodiscard]] Verdict on_marked(const DcqcnConfig& config, Ps now) noexcept;
+  /// The end of the interval; only after kLater.
+  [[nodiscard]] Ps deadline() const noexcept { return next_; }
+  /// The deadline has passed. True when a CNP is due; false when a marked packet came first, and had it.
+  [[nodiscard]] bool on_deadline(const DcqcnConfig& config, Ps now) noexcept;
 
  private:
-  Ps next_ = -kNever;  ///< none before
+  Ps next_ = -kNever;     ///< none before
+  bool pending_ = false;  ///< marks that no CNP has told of yet
 };
 
 /// Reaction point. Inactive (no state, no cost) until the first CNP and again once it is back at line rate. Timers are

@@ -144,6 +144,7 @@ QueuePair& Engine::create_qp(const QpInit& init) {
   require(impl_->queue_pairs.find(init.qpn) == nullptr, "its QPN is in use", "Choose another QPN.");
   impl_->timers.reserve(impl_->queue_pairs.size() + 1);
   impl_->pacing.reserve(impl_->queue_pairs.size() + 1);
+  impl_->notices.reserve(impl_->queue_pairs.size() + 1);
   Qp& qp = impl_->queue_pairs.insert(init.qpn, std::make_unique<Qp>(init, *impl_));
   impl_->in_creation_order.push_back(&qp);
   return qp;
@@ -307,11 +308,12 @@ void Engine::hold(const RxVerdict& verdict, const wire::Headers& headers) noexce
 }
 
 Ps Engine::next_deadline() const noexcept {
-  return std::min(impl_->timers.next_deadline(), impl_->pacing.next_deadline());
+  return std::min({impl_->timers.next_deadline(), impl_->pacing.next_deadline(), impl_->notices.next_deadline()});
 }
 
 void Engine::on_timer(Ps now) noexcept {
   while (Qp* qp = impl_->timers.pop_due(now)) qp->requester.on_timer(now);
+  while (Qp* qp = impl_->notices.pop_due(now)) qp->on_notice_deadline(now);
   while (Qp* qp = impl_->pacing.pop_due(now)) {
     qp->congestion->waiting = false;
     qp->schedule_sends();

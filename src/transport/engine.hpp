@@ -201,7 +201,7 @@ class Engine {
   /// work request, or NAK remote operational error in place of a READ response.
   void tx_failed(const TxDesc& desc, Ps now) noexcept;
   /// The link can never send what this queue pair sends (larger than the network takes): it fails, its oldest work
-  /// request with a local queue-pair operation error. A datagram is only lost.
+  /// request with a local queue-pair operation error (UC: its send queue, SQE). A datagram is only lost.
   void tx_refused(std::uint32_t qpn, Ps now) noexcept;
 
   // ---- ingress

@@ -52,7 +52,7 @@ void Qp::settle_drain() noexcept {
 /// Nothing is in flight, so the path may change under the requester; what the responder owes leaves by the new one.
 void Qp::change_drained(std::uint32_t mask, PathId path) noexcept {
   if ((mask & kAttrAv) != 0) {
-    stop_pacing();
+    stop_congestion_timers();
     core.scheduler.remove(*this);
     take_path(path);
   }
@@ -104,15 +104,28 @@ void Qp::pace(std::uint32_t payload_bytes, Ps now) noexcept {
   core.pacing.set(*this, next);
 }
 
-void Qp::stop_pacing() noexcept {
+void Qp::stop_congestion_timers() noexcept {
   if (congestion == nullptr) return;
   congestion->waiting = false;
   core.pacing.cancel(*this);
+  core.notices.cancel(*this);
 }
 
 void Qp::on_marked(Ps now) noexcept {
   ++core.counters.np_ecn_marked_roce_packets;
-  if (congestion->on_marked(core.config.dcqcn, now)) core.scheduler.control_ready(*this);
+  switch (congestion->on_marked(core.config.dcqcn, now)) {
+    case CnpPacer::Verdict::kNow:
+      core.notices.cancel(*this);
+      return core.scheduler.control_ready(*this);
+    case CnpPacer::Verdict::kLater:
+      return core.notices.set(*this, congestion->notice_deadline());
+    case CnpPacer::Verdict::kNothing:
+      return;
+  }
+}
+
+void Qp::on_notice_deadline(Ps now) noexcept {
+  if (congestion->on_notice_deadline(core.config.dcqcn, now)) core.scheduler.control_ready(*this);
 }
 
 void Qp::on_cnp(Ps now) noexcept {

@@ -14,6 +14,7 @@ struct QpLinks {
   static constexpr std::size_t kNoTimer = static_cast<std::size_t>(-1);
   std::size_t timer = kNoTimer;
   std::size_t pacing = kNoTimer;
+  std::size_t notice = kNoTimer;
   ListLink<QpLinks> given;  ///< messages that nothing answers are with the link
 };
 

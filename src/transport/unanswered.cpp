@@ -98,8 +98,12 @@ void Unanswered::pass_local(SendWqe& wqe) noexcept {
     fail(next_index_, WcStatus::kWindowBindError);
     return settle_failure();
   }
-  ++next_index_;
-  core_.scheduler.given_out(qp_);
+  const bool oldest = next_index_++ == qp_.send_queue().head();
+  if (oldest) {
+    qp_.requester.complete_head(WcStatus::kSuccess);
+  } else {
+    core_.scheduler.given_out(qp_);
+  }
   schedule();
 }
 

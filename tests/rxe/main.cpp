@@ -3,9 +3,9 @@
 //   rxe_peer serve PORT                       sessions, one after another, until it is killed
 //   rxe_peer run ADDRESS PORT KEY=VALUE...    one session with the server at ADDRESS
 //
-// Keys: initiator=here|there, scenario=reliable|unreliable|datagrams|refusal|leases, kinds=send,write,..., refusal=NAME, count=,
-// window=, mtu=, seed=, timeout=, late=0|1, loss=0|1, ipv6=0|1. Prints results and counters of both sides, "here" and
-// "there"; exits 1 with one line when something was wrong on either.
+// Keys: initiator=here|there, scenario=reliable|unreliable|datagrams|refusal|leases, kinds=send,write,...,
+// refusal=NAME, count=, window=, mtu=, seed=, timeout=, late=0|1, loss=0|1, ipv6=0|1. Prints results and counters of
+// both sides, "here" and "there"; exits 1 with one line when something was wrong on either.
 #include <sys/socket.h>
 
 #include <charconv>

@@ -102,5 +102,33 @@ TEST(Allocation, NothingAllocatesAfterSetUp) {
   EXPECT_GT(a.host->engine.counters().implied_nak_seq_err, 0U);
 }
 
+TEST(Allocation, NorDoesAnUnreliableConnection) {
+  World world;
+  Connection unreliable;
+  unreliable.type = QpType::kUc;
+  auto [a, b] = world.connect(0, 1, unreliable);
+  Buffer source = a.host->buffer(1 << 16);
+  Buffer target = b.host->buffer(1 << 16);
+  const std::array sges = {source.sge(0, 10'000)};
+  const std::array receive_sges = {target.sge(0, 1 << 16)};
+  Ferry there{*a.host, *b.host, 37, 0, {}};
+  std::array<Completion, 64> out;
+
+  const std::uint64_t before = allocations.load();
+  std::uint64_t sent = 0, received = 0;
+  for (int round = 0; round < 500; ++round) {
+    a.qp->post_send(round % 3 == 0 ? send_wr(1, sges) : write_imm_wr(1, sges, target.address(), target.key, 7));
+    a.host->engine.doorbell(*a.qp, round);
+    if (round % 16 != 15) b.qp->post_recv({1, receive_sges});
+    there.carry(round);
+    sent += a.host->cq.poll(out);
+    received += b.host->cq.poll(out);
+  }
+  EXPECT_EQ(allocations.load(), before);
+  EXPECT_GT(sent, 400U);
+  EXPECT_GT(received, 200U);
+  EXPECT_GT(b.host->engine.counters().out_of_sequence, 0U);
+}
+
 }  // namespace
 }  // namespace tensorwire::transport::test

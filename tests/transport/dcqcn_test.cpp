@@ -1,6 +1,7 @@
 // DCQCN: the two machines against hand-computed vectors, then two senders that share a port in virtual time.
 #include "transport/dcqcn.hpp"
 
+#include <array>
 #include <cmath>
 
 #include "lab.hpp"
@@ -21,13 +22,44 @@ void keep_sending(RateLimiter& limiter, const DcqcnConfig& config, Ps from, Ps u
   for (Ps now = from; now <= until; now += 100 * kNanosecond) (void)limiter.on_sent(config, 1024, now);
 }
 
+using Verdict = CnpPacer::Verdict;
+
 TEST(CnpPacer, OneAnIntervalAndTheFirstAtOnce) {
+  DcqcnConfig config;
+  config.trailing_cnp = false;
   CnpPacer pacer;
-  EXPECT_TRUE(pacer.on_marked(0, 50 * kMicrosecond));
-  EXPECT_FALSE(pacer.on_marked(1, 50 * kMicrosecond));
-  EXPECT_FALSE(pacer.on_marked(50 * kMicrosecond - 1, 50 * kMicrosecond));
-  EXPECT_TRUE(pacer.on_marked(50 * kMicrosecond, 50 * kMicrosecond));
-  EXPECT_FALSE(pacer.on_marked(99 * kMicrosecond, 50 * kMicrosecond));
+  EXPECT_EQ(pacer.on_marked(config, 0), Verdict::kNow);
+  EXPECT_EQ(pacer.on_marked(config, 1), Verdict::kNothing);
+  EXPECT_EQ(pacer.on_marked(config, 50 * kMicrosecond - 1), Verdict::kNothing);
+  EXPECT_EQ(pacer.on_marked(config, 50 * kMicrosecond), Verdict::kNow);
+  EXPECT_EQ(pacer.on_marked(config, 99 * kMicrosecond), Verdict::kNothing);
+}
+
+// Marks at 0, 10, 20, 120, 130 and 180 us: CNPs at 0, 50 (for 10 and 20), 120, 170 (for 130) and 220 (for 180).
+TEST(CnpPacer, MarksWithinTheIntervalAreToldAtItsEnd) {
+  const DcqcnConfig config;
+  CnpPacer pacer;
+  EXPECT_EQ(pacer.on_marked(config, 0), Verdict::kNow);
+  EXPECT_EQ(pacer.on_marked(config, 10 * kMicrosecond), Verdict::kLater);
+  EXPECT_EQ(pacer.deadline(), 50 * kMicrosecond);
+  EXPECT_EQ(pacer.on_marked(config, 20 * kMicrosecond), Verdict::kNothing);
+  EXPECT_TRUE(pacer.on_deadline(config, 50 * kMicrosecond));
+  EXPECT_FALSE(pacer.on_deadline(config, 100 * kMicrosecond));  // nothing was marked meanwhile
+  EXPECT_EQ(pacer.on_marked(config, 120 * kMicrosecond), Verdict::kNow);
+  EXPECT_EQ(pacer.on_marked(config, 130 * kMicrosecond), Verdict::kLater);
+  EXPECT_EQ(pacer.deadline(), 170 * kMicrosecond);
+  EXPECT_TRUE(pacer.on_deadline(config, 170 * kMicrosecond));
+  EXPECT_EQ(pacer.on_marked(config, 180 * kMicrosecond), Verdict::kLater);  // the trailing one began an interval, too
+  EXPECT_EQ(pacer.deadline(), 220 * kMicrosecond);
+}
+
+TEST(CnpPacer, AMarkedPacketThatComesBeforeALateTimerTellsForBoth) {
+  const DcqcnConfig config;
+  CnpPacer pacer;
+  EXPECT_EQ(pacer.on_marked(config, 0), Verdict::kNow);
+  EXPECT_EQ(pacer.on_marked(config, 10 * kMicrosecond), Verdict::kLater);
+  EXPECT_EQ(pacer.on_marked(config, 60 * kMicrosecond), Verdict::kNow);
+  EXPECT_FALSE(pacer.on_deadline(config, 61 * kMicrosecond));
 }
 
 // The paper's figures at 40 Gb/s: one CNP halves, fast recovery halves the distance every 55 us.
@@ -291,6 +323,48 @@ TEST(Dcqcn, OffIgnoresACnpAndOnHeedsIt) {
     const RxVerdict forged = a.host->engine.classify(cnp, wire::kCnpPayloadBytes, {host_gid(7), 4096, false}, 0);
     EXPECT_EQ(forged.action, RxAction::kDrop);
   }
+}
+
+// The queue pair of the receiver as a link sees it: the trailing CNP is a deadline, and no more traffic is needed for
+// it.
+TEST(Dcqcn, MarksAreToldAlsoWhenSilenceFollows) {
+  EngineConfig config;
+  config.dcqcn = dcqcn_paper(40 * kGbps);
+  World world(2, {}, config);
+  const auto [a, b] = world.connect(0, 1);
+  Engine& engine = b.host->engine;
+  wire::Headers marked;
+  marked.opcode = wire::Opcode::kRcSendOnly;
+  marked.dest_qpn = b.qp->qpn();
+  marked.psn = 0xfffff0;
+  const auto arrive = [&](Ps now) {
+    ASSERT_EQ(b.receive(1), 0);
+    const RxVerdict verdict = engine.classify(marked, 0, {a.host->gid, 4096, true}, now);
+    engine.commit(verdict, marked, 0, now);
+    marked.psn = wire::psn_add(marked.psn, 1);
+  };
+  const auto cnps = [&](Ps now) {
+    std::array<TxDesc, 8> out;
+    while (engine.next_tx(now, 1 << 20, out) != 0) {
+    }
+    return engine.counters().np_cnp_sent;
+  };
+  arrive(0);
+  EXPECT_EQ(cnps(0), 1U);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+  arrive(10 * kMicrosecond);
+  arrive(20 * kMicrosecond);
+  EXPECT_EQ(cnps(20 * kMicrosecond), 1U);
+  EXPECT_EQ(engine.next_deadline(), 50 * kMicrosecond);
+  engine.on_timer(50 * kMicrosecond);
+  EXPECT_EQ(cnps(50 * kMicrosecond), 2U);
+  EXPECT_EQ(engine.next_deadline(), kNever);
+  arrive(60 * kMicrosecond);
+  EXPECT_EQ(engine.next_deadline(), 100 * kMicrosecond);
+  QpAttr attr;
+  ASSERT_EQ(engine.modify_qp(*b.qp, attr, kAttrState, 0), 0);  // RESET
+  EXPECT_EQ(engine.next_deadline(), kNever);
+  EXPECT_EQ(cnps(100 * kMicrosecond), 2U);
 }
 
 TEST(Dcqcn, AHeldBackQueuePairEndsCleanly) {

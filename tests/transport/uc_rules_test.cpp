@@ -270,6 +270,45 @@ TEST_F(UcLab, PacketsThatTheLinkRefusesForGood) {
   EXPECT_EQ(lab.end.qp->state(), QpState::kSqe);
 }
 
+TEST_F(UcLab, WindowsAreBoundAndInvalidatedInOrder) {
+  MemoryTable& memory = lab.host.engine.memory();
+  Buffer region = lab.host.buffer(4096, kEveryAccess | kAccessWindowBind);
+  const std::uint32_t window = memory.add_window(lab.host.pd, WindowType::k2);
+  const WindowBinding binding{region.address(), 1024, region.key, kAccessRemoteWrite};
+  SendWr bind;
+  bind.wr_id = 2;
+  bind.opcode = WrOpcode::kBindWindow;
+  bind.rkey = window;
+  bind.binding = &binding;
+  const std::array sges = {target.sge(0, 10)};
+  ASSERT_EQ(lab.end.send(send_wr(1, sges)), 0);
+  ASSERT_EQ(lab.end.send(bind), 0);
+  ASSERT_EQ(lab.end.send(send_wr(3, sges)), 0);
+  EXPECT_EQ(lab.pull().size(), 2U);
+  const auto done = lab.end.poll();
+  ASSERT_EQ(done.size(), 3U);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(done[i].wr_id, i + 1);
+  EXPECT_EQ(done[1].opcode, WcOpcode::kBindWindow);
+
+  wire::Headers h = lab.write(Opcode::kUcWriteOnly, 0, region, 10);
+  h.rkey = window;
+  EXPECT_EQ(lab.receive(h, 10).piece_count, 1U);
+  SendWr invalidate;
+  invalidate.wr_id = 4;
+  invalidate.opcode = WrOpcode::kLocalInvalidate;
+  invalidate.rkey = window;
+  ASSERT_EQ(lab.end.send(invalidate), 0);
+  EXPECT_TRUE(lab.pull().empty());
+  EXPECT_EQ(lab.end.poll().at(0).status, WcStatus::kSuccess);
+  h.psn = lab.psn(1);
+  EXPECT_EQ(lab.receive(h, 10).piece_count, 0U);
+  // A second time it cannot be invalidated.
+  ASSERT_EQ(lab.end.send(invalidate), 0);
+  EXPECT_TRUE(lab.pull().empty());
+  EXPECT_EQ(lab.end.poll().at(0).status, WcStatus::kWindowBindError);
+  EXPECT_EQ(lab.end.qp->state(), QpState::kSqe);
+}
+
 TEST_F(UcLab, ErrorInMidMessageFlushesIt) {
   const std::array sges = {target.sge(0, 3 * kMtu)};
   ASSERT_EQ(post(9), 0);

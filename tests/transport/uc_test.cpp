@@ -80,6 +80,9 @@ TEST_F(UcTest, WhatBringsAnAnswerCannotBePosted) {
   EXPECT_EQ(a.send(read_wr(1, sges, target.address(), target.key)), EINVAL);
   EXPECT_EQ(a.send(fetch_add_wr(1, sges, target.address(), target.key, 1)), EINVAL);
   EXPECT_EQ(a.send(compare_swap_wr(1, sges, target.address(), target.key, 1, 2)), EINVAL);
+  SendWr invalidating = send_wr(1, sges);
+  invalidating.opcode = WrOpcode::kSendInvalidate;
+  EXPECT_EQ(a.send(invalidating), EINVAL);
   EXPECT_FALSE(a.host->engine.has_tx());
 }
 

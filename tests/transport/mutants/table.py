@@ -203,8 +203,8 @@ MUTANTS = [
            "requester_tx.cpp", "next_psn_ = wire::psn_add(next_psn_, psns);",
            "next_psn_ = next_psn_ + psns;"),
     Mutant("reset_keeps_psn", "a queue pair that is brought up again goes on with the PSNs of its earlier life",
-           "requester_tx.cpp", "una_psn_ = next_psn_ = high_psn_ = attr.sq_psn;",
-           "if (high_psn_ == 0) una_psn_ = next_psn_ = high_psn_ = attr.sq_psn;"),
+           "requester_tx.cpp", "una_psn_ = next_psn_ = high_psn_ = qp_.attributes().sq_psn;",
+           "if (high_psn_ == 0) una_psn_ = next_psn_ = high_psn_ = qp_.attributes().sq_psn;"),
     Mutant("sends_not_flushed", "what was posted is lost in ERR",
            "requester_rx.cpp", "while (qp_.send_queue().head() != qp_.send_queue().posted()) complete_head(WcStatus::kFlushError);",
            "while (qp_.send_queue().head() != qp_.send_queue().posted()) qp_.send_queue().pop();"),
@@ -228,8 +228,8 @@ MUTANTS = [
     Mutant("local_error_overtakes", "a local error fails its request while those before it are still under way",
            "requester_tx.cpp", "if (next_index_ == qp_.send_queue().head()) {\n    fail_head(status);", "if (next_index_ != 0x7fff'ffff) {\n    fail_head(status);"),
     Mutant("lost_wakeup", "a queue pair that may send again after an acknowledgement is not told so",
-           "requester_rx.cpp", "  if (qp_.state() == QpState::kRts) schedule();\n}\n\nvoid Requester::on_acknowledge",
-           "}\n\nvoid Requester::on_acknowledge"),
+           "requester_rx.cpp", "  schedule();\n  if (qp_.state() == QpState::kSqd) qp_.settle_drain();\n",
+           "  if (qp_.state() == QpState::kSqd) qp_.settle_drain();\n"),
 
     # --- READ and atomics
     Mutant("atomic_executed_twice", "a duplicate atomic is executed again",
