@@ -278,12 +278,12 @@ void Engine::commit(const RxVerdict& verdict, const wire::Headers& headers, std:
   if (is_answer(plan)) {
     ++impl_->counters.rx_packets;
     qp.requester.commit(plan, headers, payload_bytes, now);
+  } else if (!qp.unanswered) {
+    qp.responder.commit(plan, headers, payload_bytes);
   } else if (qp.ud) {
     qp.ud->commit(plan, headers, payload_bytes);
-  } else if (qp.unanswered) {
-    qp.responder.commit_unreliable(plan, headers, payload_bytes);
   } else {
-    qp.responder.commit(plan, headers, payload_bytes);
+    qp.responder.commit_unreliable(plan, headers, payload_bytes);
   }
   impl_->settle();
 }
@@ -308,7 +308,8 @@ void Engine::hold(const RxVerdict& verdict, const wire::Headers& headers) noexce
 }
 
 Ps Engine::next_deadline() const noexcept {
-  return std::min({impl_->timers.next_deadline(), impl_->pacing.next_deadline(), impl_->notices.next_deadline()});
+  const Ps congestion = std::min(impl_->pacing.next_deadline(), impl_->notices.next_deadline());
+  return std::min(impl_->timers.next_deadline(), congestion);
 }
 
 void Engine::on_timer(Ps now) noexcept {

@@ -124,7 +124,6 @@ class Requester {
                                             std::uint32_t packets) const noexcept;
   /// Of the packets [from, to) of a started WQE.
   [[nodiscard]] std::uint64_t charge_between(const SendWqe& wqe, std::uint32_t from, std::uint32_t to) const noexcept;
-  [[nodiscard]] bool may_send() const noexcept;
   [[nodiscard]] bool window_fits(std::uint64_t charge) const noexcept;
   [[nodiscard]] bool wants_ack(const SendWqe& wqe, bool last) noexcept;
   /// Names the `bytes` bytes from `offset` of the work request at `index` as pieces, or as inline bytes.

@@ -69,16 +69,13 @@ void Requester::schedule() noexcept {
   }
 }
 
-/// In SQD what was begun goes on to its end, and nothing else begins.
-bool Requester::may_send() const noexcept {
-  const QpState state = qp_.state();
-  return state == QpState::kRts || (state == QpState::kSqd && next_index_ != started_);
-}
-
 bool Requester::drained() const noexcept { return qp_.send_queue().head() == started_; }
 
 bool Requester::ready() const noexcept {
-  if (!may_send() || holding_ || stalled_ != WcStatus::kSuccess || qp_.paced()) return false;
+  const QpState state = qp_.state();
+  // In SQD what was begun goes on to its end, and nothing else begins.
+  if (state != QpState::kRts && (state != QpState::kSqd || next_index_ == started_)) return false;
+  if (holding_ || stalled_ != WcStatus::kSuccess || qp_.paced()) return false;
   if (next_index_ == qp_.send_queue().posted()) return false;
   const SendWqe& wqe = qp_.send_queue().at(next_index_);
   if ((wqe.fetch || wqe.fence) && !may_leave(wqe)) return false;

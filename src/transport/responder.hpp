@@ -98,8 +98,6 @@ class Responder {
   /// Guards against a judgement that another packet's commit, or an error, has overtaken.
   [[nodiscard]] bool still_holds(RxPlan plan, const wire::Headers& headers) const noexcept;
   void execute(const wire::Headers& headers, std::uint32_t bytes) noexcept;
-  /// The packet of a SEND or WRITE takes its message further, or to its end.
-  void take(const wire::Headers& headers, std::uint32_t bytes) noexcept;
   void execute_read(const wire::Headers& headers) noexcept;
   void execute_atomic(const wire::Headers& headers) noexcept;
   /// What every executed request has in common: `psns` are done with, `bytes` have arrived.

@@ -94,12 +94,6 @@ void Responder::execute(const wire::Headers& headers, std::uint32_t bytes) noexc
   if (traits.invalidate && !core_.memory.invalidate(headers.invalidate_rkey, qp_.init().pd, qp_.qpn()))
     return refuse_invalidation(headers);
   pass(1, bytes);
-  take(headers, bytes);
-  if (headers.ack_req || ++unacknowledged_ >= core_.config.ack_coalesce) owe_ack();
-}
-
-void Responder::take(const wire::Headers& headers, std::uint32_t bytes) noexcept {
-  const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
   const bool first = traits.begins();
   const bool last = traits.ends();
   if (first) {
@@ -115,6 +109,8 @@ void Responder::take(const wire::Headers& headers, std::uint32_t bytes) noexcept
     msn_ = (msn_ + 1) & wire::kPsnMask;
     if (traits.send || traits.immediate) complete_receive(headers, WcStatus::kSuccess, done_bytes_);
   }
+  if (qp_.unanswered) return;
+  if (headers.ack_req || ++unacknowledged_ >= core_.config.ack_coalesce) owe_ack();
 }
 
 /// The specification calls this an error of class J. The bytes may have been placed already; the message has not come.

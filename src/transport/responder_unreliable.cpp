@@ -38,8 +38,7 @@ void Responder::commit_unreliable(RxPlan plan, const wire::Headers& headers, std
   if (plan == RxPlan::kExecute) {
     if (!wire::traits(headers.opcode).begins() && !continues(headers)) return;  // the judgement was overtaken
     expected_psn_ = headers.psn;
-    pass(1, payload_bytes);
-    return take(headers, payload_bytes);
+    return execute(headers, payload_bytes);
   }
   EngineCounters& counters = core_.counters;
   ++counters.rx_dropped;
