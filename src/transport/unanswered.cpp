@@ -128,6 +128,8 @@ void Unanswered::complete_given() noexcept {
 
 /// Only noted: the link still reads the packets that it was given together with the one that failed.
 void Unanswered::fail(std::uint32_t index, WcStatus status) noexcept {
+  const bool earlier = static_cast<std::int32_t>(index - failed_index_) < 0;
+  if (failure_ != WcStatus::kSuccess && !earlier) return;  // of two the earlier one counts
   failed_index_ = index;
   failure_ = status;
   core_.scheduler.data_done(qp_);
@@ -142,7 +144,6 @@ void Unanswered::settle_failure() noexcept {
 }
 
 void Unanswered::source_lost(std::uint32_t psn) noexcept {
-  if (failure_ != WcStatus::kSuccess) return;
   const std::uint32_t end = next_packet_ == 0 ? next_index_ : next_index_ + 1;
   for (std::uint32_t index = qp_.send_queue().head(); index != end; ++index) {
     const SendWqe& wqe = qp_.send_queue().at(index);
@@ -154,8 +155,7 @@ void Unanswered::source_lost(std::uint32_t psn) noexcept {
 }
 
 void Unanswered::refused() noexcept {
-  const bool with_link = !drained();
-  if (datagrams() || failure_ != WcStatus::kSuccess || !with_link) return;
+  if (datagrams() || drained()) return;
   core_.scheduler.given_out(qp_);
   fail(qp_.send_queue().head(), WcStatus::kLocalQpOperationError);
 }

@@ -93,6 +93,7 @@ namespace tensorwire::transport::faults {
   X(kCnpIgnored, "requester: CNP ignored, congestion control is off")   \
   X(kMarked, "responder: marked packet, CNP owed")                      \
   X(kMarkedAgain, "responder: marked packet in the interval after a CNP") \
+  X(kMarksToldLate, "responder: CNP owed at the end of the interval")   \
   X(kCnpSent, "responder: CNP sent")                                    \
   X(kPaced, "requester: held back by its rate")                         \
   X(kSlowest, "requester: at the lowest rate")                          \

@@ -16,14 +16,25 @@ class ReferenceCongestion {
   void reset(const DcqcnConfig& config) {
     config_ = config;
     quiet_until_ = -kNever;
-    owed_ = false;
+    owed_ = unsaid_ = false;
   }
+  /// ERR: what was not told by then is not told any more.
+  void stop() { unsaid_ = false; }
   /// A packet of the peer arrived marked.
   void on_marked(Ps now) {
-    if (now < quiet_until_) return hits_(Point::kMarkedAgain);
+    if (now < quiet_until_) {
+      unsaid_ = config_.trailing_cnp;
+      return hits_(Point::kMarkedAgain);
+    }
     hits_(Point::kMarked);
-    quiet_until_ = now + config_.cnp_interval;
-    owed_ = true;
+    tell(now);
+  }
+  /// When marks within an interval are to be told.
+  [[nodiscard]] Ps deadline() const noexcept { return unsaid_ ? quiet_until_ : kNever; }
+  void on_timer(Ps now) {
+    if (deadline() > now) return;
+    hits_(Point::kMarksToldLate);
+    tell(now);
   }
   [[nodiscard]] bool owed() const noexcept { return owed_; }
   void on_cnp_sent(const TxDesc& desc, std::uint32_t peer_qpn, const wire::Gid& peer) {
@@ -38,10 +49,17 @@ class ReferenceCongestion {
   }
 
  private:
+  void tell(Ps now) {
+    quiet_until_ = now + config_.cnp_interval;
+    owed_ = true;
+    unsaid_ = false;
+  }
+
   DcqcnConfig config_;
   Hits& hits_;
   Ps quiet_until_ = -kNever;
   bool owed_ = false;
+  bool unsaid_ = false;  ///< marked since the last CNP
 };
 
 }  // namespace tensorwire::transport::faults

@@ -355,6 +355,7 @@ void ReferenceQp::flush() {
   deadline = kNever;
   answered_nak_ = waiting_ = false;
   lost_ = kNone;
+  congestion.stop();
   message_ = Message::kNone;
   if (owed != Owed::kNak)
     for (Fetched& fetched : fetched_) fetched.pending = false;

@@ -174,7 +174,9 @@ void Run::handle(const Next& next) {
       hosts_[next.index].engine.on_timer(now_);
       for (std::size_t i = 0; i < owner_count_[next.index]; ++i) {
         const Owner& owner = owners_[next.index][i];
-        owner.connection->ends[owner.side].ref.on_timer(now_);
+        ReferenceQp& ref = owner.connection->ends[owner.side].ref;
+        ref.on_timer(now_);
+        ref.congestion.on_timer(now_);
       }
       return settle(next.index);
     case Event::kStep:

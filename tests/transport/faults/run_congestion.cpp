@@ -73,6 +73,7 @@ void Run::settle_rates(std::size_t number, Ps deadline) {
   for (std::size_t i = 0; config.enabled && i < owner_count_[number]; ++i) {
     const End& end = owners_[number][i].connection->ends[owners_[number][i].side];
     held = held || paced(end);
+    deadline = std::min(deadline, end.ref.congestion.deadline());
     const RateLimiter& limiter = congestion_of(end)->limiter();
     if (!limiter.active()) continue;
     require(limiter.rate() >= config.min_rate && limiter.rate() <= config.line_rate, "a rate stays between its limits");
