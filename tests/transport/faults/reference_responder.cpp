@@ -72,7 +72,8 @@ Judgement ReferenceQp::judge(const wire::Headers& headers, std::uint32_t bytes,
   if (state != QpState::kRts && (state != QpState::kRtr || traits.response)) return drop(DropReason::kWrongState);
   if (source.address != config.peer) return drop(DropReason::kWrongSource);
   if (headers.pkey != 0xffff && headers.pkey != 0x7fff) return drop(DropReason::kWrongPkey);
-  if (!traits.known || traits.deth) return drop(DropReason::kWrongOpcode);
+  const auto service = static_cast<unsigned>(headers.opcode) >> 5;  // 0 is RC
+  if (!traits.known || (service != 0 && headers.opcode != wire::Opcode::kCnp)) return drop(DropReason::kWrongOpcode);
   if (bytes > source.mtu) return drop(DropReason::kBadLength);
 
   Judgement judgement;
