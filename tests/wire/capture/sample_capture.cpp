@@ -1,5 +1,5 @@
 // Writes a capture with the wire room alone, for programs that others wrote to look at:
-//   sample_capture opcodes FILE      packets of every RC opcode and of UD, random fields and sizes
+//   sample_capture opcodes FILE      packets of every opcode of RC, UC and UD, random fields and sizes
 //   sample_capture all-reduce FILE   WRITE with immediate of 128 KiB each way, as super-packets, and their ACKs
 #include <cstdio>
 #include <string_view>
