@@ -17,10 +17,6 @@
 namespace tensorwire::softhca {
 namespace {
 
-/// What one call of IncomingChannel::receive() does at most: other channels and the senders of this HCA wait meanwhile.
-constexpr std::size_t kRecordsPerCall = 32;
-constexpr std::uint64_t kPullBytesPerCall = 1ULL << 20;
-
 UniqueFd owned(int fd) {
   if (fd < 0) throw system_error("make a same-host channel", errno, "Raise the limit of open files (ulimit -n)");
   return UniqueFd(fd);
@@ -147,11 +143,11 @@ IncomingChannel::IncomingChannel(RingMemory memory, ChannelFds fds, const PullSo
   source_.mtu = transport::kMaxMessageBytes;
 }
 
-std::size_t IncomingChannel::receive(transport::Engine& engine, Ps now, LocalLinkCounters& counters) noexcept {
-  std::uint64_t pull_budget = kPullBytesPerCall;
+std::size_t IncomingChannel::receive(transport::Engine& engine, Ps now, LocalLinkCounters& counters,
+                                     ReceiveBudget budget) noexcept {
   std::size_t taken = 0;
-  while (taken < kRecordsPerCall && pull_budget != 0 && !broken_ && !ring_.empty()) {
-    const Step step = take_record(engine, now, pull_budget, counters);
+  while (taken < budget.records && budget.pull_bytes != 0 && !broken_ && !ring_.empty()) {
+    const Step step = take_record(engine, now, budget.pull_bytes, counters);
     if (step == Step::kBroken) broken_ = true;
     if (step == Step::kUnfinished) break;
     decoded_ = false;

@@ -70,13 +70,20 @@ class OutgoingChannel {
   bool alive_ = true;
 };
 
+/// What one IncomingChannel::receive() does at most: other channels and the senders of this HCA wait meanwhile.
+struct ReceiveBudget {
+  std::size_t records = 32;
+  std::uint64_t pull_bytes = 1ULL << 20;
+};
+
 class IncomingChannel {
  public:
   IncomingChannel(RingMemory memory, ChannelFds fds, const PullSource& peer, const wire::Gid& peer_address) noexcept;
 
-  /// Takes records through classify(), copy and commit(), and says how many. Stops after a bounded amount of work, in
-  /// the middle of a long message if need be; ring().empty() is false then.
-  std::size_t receive(transport::Engine& engine, Ps now, LocalLinkCounters& counters) noexcept;
+  /// Takes records through classify(), copy and commit(), and says how many. Stops when `budget` is spent, in the middle
+  /// of a long message if need be; ring().empty() is false then.
+  std::size_t receive(transport::Engine& engine, Ps now, LocalLinkCounters& counters,
+                      ReceiveBudget budget = {}) noexcept;
 
   /// The peer is gone: nothing will be added. What it wrote before is still taken.
   void hang_up() noexcept { hung_up_ = true; }

@@ -46,7 +46,9 @@ bool decode_headers(std::span<const std::byte> stack_and_four, std::uint32_t pay
                     wire::Headers& out) noexcept {
   wire::Parsed parsed;
   if (wire::parse(stack_and_four, parsed) != wire::ParseStatus::kOk || parsed.payload_bytes != 0) return false;
-  if (payload_bytes != 0 && !wire::traits(parsed.headers.opcode).payload) return false;
+  const wire::OpcodeTraits& traits = wire::traits(parsed.headers.opcode);
+  // A channel is made for a connection. A datagram would also bring a network header, which nobody can pull.
+  if (traits.deth || (payload_bytes != 0 && !traits.payload)) return false;
   out = parsed.headers;
   out.pad = static_cast<std::uint8_t>((4 - payload_bytes % 4) % 4);
   return true;

@@ -146,6 +146,16 @@ TEST_F(Damaged, OpcodeWithoutPayload) {
   slot_.body[kHeaderLength] = std::byte{16};
   EXPECT_FALSE(accepted());
 }
+/// A channel is made for a connection; and bytes that are pulled would come to lie where the network header goes.
+TEST_F(Damaged, OpcodeOfADatagram) {
+  for (const wire::Opcode opcode : {wire::Opcode::kUdSendOnly, wire::Opcode::kUdSendOnlyImm}) {
+    wire::Headers datagram = write_headers(8000);
+    datagram.opcode = opcode;
+    wire::encode(datagram, std::span(slot_.body).subspan(kHeaders, wire::kMaxHeaderBytes));
+    slot_.body[kHeaderLength] = static_cast<std::byte>(wire::header_bytes(opcode));
+    EXPECT_FALSE(accepted());
+  }
+}
 TEST_F(Damaged, UnknownOpcode) {
   for (const int opcode : {0x15, 0x2c, 0x63, 0xc0, 0xff}) {
     slot_.body[kHeaders] = static_cast<std::byte>(opcode);

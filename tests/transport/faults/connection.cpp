@@ -41,7 +41,8 @@ void Connection::create(std::uint8_t index, PathId path_a, PathId path_b, std::u
     end.qpn = (random_.below(1U << 20) << 4 | (2U * index_ + static_cast<std::uint32_t>(side))) & wire::kQpnMask;
     if (end.qpn == 0) end.qpn = 1U << 20;
     end.path = side == 0 ? path_a : path_b;
-    end.caps = {1 + random_.below(30), 1 + random_.below(30), 4, 4, kMaxInline};
+    end.caps = {1 + random_.below(scenario_.deepest_queue), 1 + random_.below(scenario_.deepest_queue), 4, 4,
+                kMaxInline};
     if (end.srq != nullptr) end.ref.share(end.srq->ref);
     end.send_cq = &end.host->choose_cq(random_);
     end.recv_cq = &end.host->choose_cq(random_);

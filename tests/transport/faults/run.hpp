@@ -189,6 +189,8 @@ class Run {
   Trace trace_;
   Ps now_ = 0;
   bool calm_ = false;
+  static constexpr std::uint32_t kLargestBatch = 16;
+  std::uint32_t largest_batch_ = kLargestBatch;  ///< descriptors that are asked for at once
 };
 
 }  // namespace tensorwire::transport::faults

@@ -50,9 +50,9 @@ bool is_response(const wire::Headers& headers) { return wire::traits(headers.opc
 
 void Run::transmit(std::size_t number) {
   SimHost& host = hosts_[number];
-  std::array<TxDesc, 16> batch;
+  std::array<TxDesc, kLargestBatch> batch;
   note_pace(number);
-  const std::size_t room = 1 + random_.below(batch.size());
+  const std::size_t room = 1 + random_.below(largest_batch_);
   const std::uint64_t budget = random_.below(2) == 0 ? 64 * 1024 : random_.below(8'192);
   const std::size_t count = host.engine.next_tx(now_, budget, {batch.data(), room});
   host.egress_free = std::max(host.egress_free, now_);

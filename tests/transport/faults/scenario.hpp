@@ -54,6 +54,7 @@ struct Scenario {
   std::uint32_t cq_entries = 0;  ///< of a completion queue that is too small; 0: large enough
   EngineConfig engine;
   std::uint64_t path_window = 0;
+  std::uint32_t deepest_queue = 30;  ///< work requests that a queue of a queue pair holds at most
   Ps delay = 0;
   Ps jitter = 0;
   std::uint32_t lose = 0, duplicate = 0, reorder = 0, replay = 0, corrupt = 0;  ///< per million packets

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Builds each mutant of the engine (table.py) and lets its judge look for it: the fault simulation, or where the table says so
-unit tests. One that survives fails the run.
+"""Builds each mutant of a table and lets its judge look for it: a fault simulation, or where the table says so unit tests. One
+that survives fails the run.
 
-Only the mutated file is compiled; the rest of the program is what the judge was linked from. Needs a build folder that Ninja
-made, in which test_faults and test_transport are built.
+A table is a Python file with SIMULATION and UNIT_TESTS (programs of the build folder), SOURCES (the folder that its mutants
+are of), SEEDS (CI's) and MUTANTS. Only the mutated file is compiled; the rest of the program is what the judge was linked
+from. Needs a build folder that Ninja made, in which both programs are built.
+"""
 """
 
 import argparse
 import concurrent.futures
+import importlib.util
 import json
 import os
 import pathlib
@@ -15,20 +18,28 @@ import shlex
 import subprocess
 import sys
 import time
+import types
 
-from table import MUTANTS, Mutant
+from mutant import Mutant
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-SOURCES = ROOT / "src" / "transport"
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 RUN_LIMIT_S = 120
 
 
-def compile_commands(build: pathlib.Path) -> dict[str, list[str]]:
-    """By source file of src/transport, without its output and input."""
+def read_table(path: pathlib.Path) -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("table", path)
+    table = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(table)
+    return table
+
+
+def compile_commands(build: pathlib.Path, sources: pathlib.Path) -> dict[str, list[str]]:
+    """By source file, without its output and input."""
     commands = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         source = pathlib.Path(entry["file"])
-        if source.parent != SOURCES:
+        if source.parent != sources:
             continue
         words = shlex.split(entry["command"])
         output = words.index("-o")
@@ -51,18 +62,20 @@ def link_command(build: pathlib.Path, program: str) -> list[str]:
 
 
 class Mill:
-    def __init__(self, build: pathlib.Path, seeds: int) -> None:
+    def __init__(self, build: pathlib.Path, table: types.ModuleType, table_path: pathlib.Path, seeds: int) -> None:
         self.build = build
+        self.table_path = table_path
+        self.sources = ROOT / table.SOURCES
         self.seeds = seeds
         self.folder = build / "mutants"
-        self.compilers = compile_commands(build)
-        self.simulation = link_command(build, "tests/transport/faults/test_faults")
-        self.unit_tests = link_command(build, "tests/transport/test_transport")
+        self.compilers = compile_commands(build, self.sources)
+        self.simulation = link_command(build, table.SIMULATION)
+        self.unit_tests = link_command(build, table.UNIT_TESTS)
 
     def make(self, mutant: Mutant) -> pathlib.Path:
-        text = (SOURCES / mutant.file).read_text()
+        text = (self.sources / mutant.file).read_text()
         if text.count(mutant.old) != 1:
-            raise RuntimeError(f"{mutant.file} has its text {text.count(mutant.old)} times; mend tests/transport/mutants/table.py")
+            raise RuntimeError(f"{mutant.file} has its text {text.count(mutant.old)} times; mend {self.table_path}")
         folder = self.folder / mutant.name
         folder.mkdir(parents=True, exist_ok=True)
         source = folder / mutant.file
@@ -107,12 +120,14 @@ class Mill:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, help="build folder")
-    parser.add_argument("--seeds", type=int, default=20000, help="seeds that a mutant must not survive (default: CI's)")
+    parser.add_argument("--table", type=pathlib.Path, default=HERE / "table.py", help="of mutants (default: of the engine)")
+    parser.add_argument("--seeds", type=int, help="seeds that a mutant must not survive (default: CI's)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("names", nargs="*", help="only these mutants")
     options = parser.parse_args()
-    mill = Mill(options.build.resolve(), options.seeds)
-    chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
+    table = read_table(options.table)
+    mill = Mill(options.build.resolve(), table, options.table, options.seeds or table.SEEDS)
+    chosen = [mutant for mutant in table.MUTANTS if not options.names or mutant.name in options.names]
     began = time.monotonic()
     survivors = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

@@ -1,21 +1,12 @@
 """Engines with one mistake each. The fault simulation must find every one of them; where it cannot see the mistake, the unit
-tests that `unit_tests` names (a filter of GoogleTest) must.
+tests. See run.py and mutant.py."""
 
-A mutant is an edit of one source file of src/transport: `old` stands there exactly once and becomes `new`. When the engine
-is rewritten and `old` is not found any more, the mutant is to be rewritten with it.
-"""
+from mutant import Mutant
 
-from typing import NamedTuple
-
-
-class Mutant(NamedTuple):
-    name: str
-    breaks: str
-    file: str
-    old: str
-    new: str
-    unit_tests: str = ""
-
+SIMULATION = "tests/transport/faults/test_faults"
+UNIT_TESTS = "tests/transport/test_transport"
+SOURCES = "src/transport"
+SEEDS = 20000
 
 MUTANTS = [
     # --- responder: sequence
