@@ -13,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "transport/placement.hpp"
+#include "transport/queue_pair.hpp"
 
 namespace tensorwire::softhca {
 namespace {
@@ -146,9 +147,8 @@ IncomingChannel::IncomingChannel(RingMemory memory, ChannelFds fds, const PullSo
 std::size_t IncomingChannel::receive(transport::Engine& engine, Ps now, LocalLinkCounters& counters,
                                      ReceiveBudget budget) noexcept {
   std::size_t taken = 0;
-  while (taken < budget.records && budget.pull_bytes != 0 && !broken_ && !ring_.empty()) {
+  while (taken < budget.records && budget.pull_bytes != 0 && broken_.empty() && !ring_.empty()) {
     const Step step = take_record(engine, now, budget.pull_bytes, counters);
-    if (step == Step::kBroken) broken_ = true;
     if (step == Step::kUnfinished) break;
     decoded_ = false;
     pulled_ = 0;
@@ -167,7 +167,8 @@ IncomingChannel::Step IncomingChannel::take_record(transport::Engine& engine, Ps
                                                    LocalLinkCounters& counters) noexcept {
   if (!decoded_ && !decode(ring_.front(), record_)) {
     ++counters.malformed;
-    return Step::kBroken;
+    broken_ = "it wrote a record that makes no sense";
+    return Step::kDone;
   }
   decoded_ = true;
   // Asked again for each part of a long message: in between its region or its queue pair may have gone.
@@ -181,10 +182,16 @@ IncomingChannel::Step IncomingChannel::take_record(transport::Engine& engine, Ps
 IncomingChannel::Step IncomingChannel::place(transport::Engine& engine, const transport::RxVerdict& verdict, Ps now,
                                              std::uint64_t& pull_budget, LocalLinkCounters& counters) noexcept {
   if (record_.pulled) {
+    // Brought up anew with PSNs that fit by chance or by habit, a queue pair has not got what an earlier life pulled.
+    if (verdict.qp->life() != life_) pulled_ = 0;
+    life_ = verdict.qp->life();
     const auto pieces = std::span(verdict.pieces).first(verdict.piece_count);
     const std::uint64_t bytes = std::min(pull_budget, record_.payload_bytes - pulled_);
     const auto status = pull(peer_, std::span(record_.pieces).first(record_.piece_count), pieces, pulled_, bytes);
-    if (status == PullStatus::kPeerGone) return Step::kBroken;
+    if (status == PullStatus::kPeerGone) {
+      broken_ = "its memory cannot be read any more (its process ended, or the kernel's ptrace policy changed)";
+      return Step::kDone;
+    }
     if (status == PullStatus::kMemoryGone) {
       engine.reject(verdict, record_.headers, now);
       return Step::kDone;

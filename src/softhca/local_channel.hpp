@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/time.hpp"
 #include "softhca/local_counters.hpp"
@@ -80,15 +81,18 @@ class IncomingChannel {
  public:
   IncomingChannel(RingMemory memory, ChannelFds fds, const PullSource& peer, const wire::Gid& peer_address) noexcept;
 
-  /// Takes records through classify(), copy and commit(), and says how many. Stops when `budget` is spent, in the middle
-  /// of a long message if need be; ring().empty() is false then.
+  /// Takes records through classify(), copy and commit(), and says how many. Stops when `budget` is spent, in the
+  /// middle of a long message if need be; ring().empty() is false then.
   std::size_t receive(transport::Engine& engine, Ps now, LocalLinkCounters& counters,
                       ReceiveBudget budget = {}) noexcept;
 
   /// The peer is gone: nothing will be added. What it wrote before is still taken.
   void hang_up() noexcept { hung_up_ = true; }
   /// Nothing will come from here any more.
-  [[nodiscard]] bool finished() const noexcept { return broken_ || (hung_up_ && ring_.empty()); }
+  [[nodiscard]] bool finished() const noexcept { return !broken_.empty() || (hung_up_ && ring_.empty()); }
+  /// Why nothing more is taken although the peer has not hung up: one clause, or empty.
+  [[nodiscard]] std::string_view why_broken() const noexcept { return broken_; }
+  [[nodiscard]] const wire::Gid& peer_address() const noexcept { return source_.address; }
 
   void close_descriptors() noexcept { fds_ = {}; }
 
@@ -96,7 +100,7 @@ class IncomingChannel {
   [[nodiscard]] const ChannelFds& fds() const noexcept { return fds_; }
 
  private:
-  enum class Step : std::uint8_t { kDone, kUnfinished, kBroken };
+  enum class Step : std::uint8_t { kDone, kUnfinished };
   [[nodiscard]] Step take_record(transport::Engine& engine, Ps now, std::uint64_t& pull_budget,
                                  LocalLinkCounters& counters) noexcept;
   [[nodiscard]] Step place(transport::Engine& engine, const transport::RxVerdict& verdict, Ps now,
@@ -109,8 +113,9 @@ class IncomingChannel {
   LocalRecord record_;        ///< of the front slot, once decoded
   bool decoded_ = false;      ///< record_ is valid: its pulling began in an earlier call
   std::uint64_t pulled_ = 0;  ///< bytes of record_ that are in place
+  std::uint64_t life_ = 0;    ///< of the queue pair for which they were pulled
   bool hung_up_ = false;
-  bool broken_ = false;
+  std::string_view broken_;
 };
 
 /// Makes `fd`, an eventfd, readable.

@@ -283,7 +283,13 @@ void LocalLink::Impl::find_hang_ups() {
 }
 
 void LocalLink::Impl::drop_finished() noexcept {
-  counters.closed += std::erase_if(incoming, [](const auto& channel) { return channel->finished(); });
+  counters.closed += std::erase_if(incoming, [](const auto& channel) {
+    if (!channel->why_broken().empty()) {
+      log_warn(fmt::format("same-host link from {} is closed: {}; what it sends there ends in retry errors",
+                           address_text(channel->peer_address()), channel->why_broken()));
+    }
+    return channel->finished();
+  });
 }
 
 // ---- egress

@@ -17,7 +17,8 @@ struct Core {
   EventListener* events;
   MemoryTable memory;
   EngineCounters counters;
-  bool overrun = false;  ///< a completion queue was full: Engine looks after its queue pairs before it returns
+  std::uint64_t lives = 0;  ///< how often a queue pair went to RTR
+  bool overrun = false;     ///< a completion queue was full: Engine looks after its queue pairs before it returns
   Timers timers{&QpLinks::timer};    ///< acknowledge timeout, RNR wait
   Timers pacing{&QpLinks::pacing};   ///< when a queue pair that congestion control holds back may send again
   Timers notices{&QpLinks::notice};  ///< when marks that were not told at once are told

@@ -12,6 +12,7 @@ void Qp::apply(QpState next, const QpAttr& attr, std::uint32_t mask, PathId path
   const QpState previous = state();
   if (next == QpState::kRtr && !ud) {
     take_path(path);
+    life_ = ++core.lives;
     responder.start();
   }
   if (next == QpState::kRts && previous == QpState::kRtr) {

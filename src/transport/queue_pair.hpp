@@ -31,6 +31,8 @@ class QueuePair {
   [[nodiscard]] const QpInit& init() const noexcept { return init_; }
   [[nodiscard]] const QpAttr& attributes() const noexcept { return attributes_; }  ///< owner's lock
   [[nodiscard]] PathId path() const noexcept { return path_; }
+  /// A number for each time that a queue pair of this engine went to RTR: what a link began before is not continued.
+  [[nodiscard]] std::uint64_t life() const noexcept { return life_; }
 
  protected:
   explicit QueuePair(const QpInit& init);
@@ -39,6 +41,7 @@ class QueuePair {
   QpInit init_;
   QpAttr attributes_;
   PathId path_ = kDefaultPath;
+  std::uint64_t life_ = 0;
   std::atomic<QpState> state_{QpState::kReset};
   SendQueue send_queue_;
   ReceiveQueue receive_queue_;

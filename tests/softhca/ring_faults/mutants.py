@@ -70,7 +70,10 @@ MUTANTS = [
     Mutant("read_again_from_the_ring", "a record that is being pulled is read again from memory that its writer may change",
            "local_channel.cpp", "if (!decoded_ && !decode(", "if (!decode("),
     Mutant("malformed_is_skipped", "a record that is none costs its writer nothing",
-           "local_channel.cpp", "    ++counters.malformed;\n    return Step::kBroken;", "    ++counters.malformed;\n    return Step::kDone;"),
+           "local_channel.cpp", "    broken_ = \"it wrote a record that makes no sense\";\n", ""),
+
+    Mutant("earlier_life_continued", "a queue pair that was brought up anew gets the rest of a message only",
+           "local_channel.cpp", "    if (verdict.qp->life() != life_) pulled_ = 0;\n", "", unit_tests="LocalChannelTest.*"),
 
     # --- pulling
     Mutant("stale_address_accepted", "whose memory is read does not matter",

@@ -6,7 +6,6 @@ A table is a Python file with SIMULATION and UNIT_TESTS (programs of the build f
 are of), SEEDS (CI's) and MUTANTS. Only the mutated file is compiled; the rest of the program is what the judge was linked
 from. Needs a build folder that Ninja made, in which both programs are built.
 """
-"""
 
 import argparse
 import concurrent.futures
