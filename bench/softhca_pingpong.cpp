@@ -4,9 +4,11 @@
 // the other's). Ways alternate within each round, so that a disturbance meets all of them.
 //
 // What RoCEv2 in software cannot go below is udp-crc: datagrams of the same sizes out of a buffer that is ready to be
-// sent, and the CRC of all bytes at both ends.
+// sent, and the CRC of all bytes at both ends. The two ways in which a payload can get between its headers are udp-copy
+// (copied there, and the packets of a send are contiguous; what the HCA does) and udp-gather (the kernel gathers three
+// pieces a packet).
 //
-//   softhca_pingpong [rounds [way]]      way: tcp, udp-floor, udp-crc, roce or local; all without it
+//   softhca_pingpong [rounds [way]]      way: tcp, udp-floor, udp-crc, udp-copy, udp-gather, roce or local; else all
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -30,6 +32,7 @@
 
 #include "base/clock.hpp"
 #include "softhca/hca.hpp"
+#include "wire/headers.hpp"
 #include "wire/icrc.hpp"
 
 namespace tensorwire {
@@ -238,12 +241,14 @@ class TcpWay final : public Way {
   std::vector<std::byte> out_, in_;
 };
 
-/// The floor under RoCEv2 packets: datagrams of the same sizes, GSO and GRO, no protocol, no copy into place; with or
-/// without the CRC.
+/// What is done with the bytes of datagrams besides sending and receiving them.
+enum class Work : std::uint8_t { kNone, kCrc, kCrcAndCopy, kCrcAndGather };
+
+/// The floor under RoCEv2 packets: datagrams of the same sizes, GSO and GRO, no protocol, no copy into place.
 class UdpWay final : public Way {
  public:
-  UdpWay(int fd, std::uint16_t peer_port, bool crc)
-      : fd_(fd), to_(loopback(peer_port)), crc_(crc), out_(kMessage + 8192), in_(1 << 16) {
+  UdpWay(int fd, std::uint16_t peer_port, Work work)
+      : fd_(fd), to_(loopback(peer_port)), work_(work), source_(kMessage), out_(1 << 16), in_(1 << 16) {
     const int one = 1;
     must(setsockopt(fd_, SOL_UDP, UDP_GRO, &one, sizeof one) == 0, "UDP_GRO");
     const int buffer = 4 << 20;
@@ -252,7 +257,7 @@ class UdpWay final : public Way {
   void send(std::uint32_t bytes) override {
     for (std::uint32_t packets = packets_of(bytes), at = 0; at < packets;) {
       const std::uint32_t batch = std::min(15U, packets - at);
-      send_batch(bytes <= kPayload ? bytes + kHeaders : kPayload + kHeaders, batch);
+      send_batch(at, bytes <= kPayload ? bytes + kHeaders : kPayload + kHeaders, batch);
       at += batch;
     }
   }
@@ -273,19 +278,46 @@ class UdpWay final : public Way {
   static constexpr std::uint32_t kPayload = 4096, kHeaders = 16;
   static std::uint32_t packets_of(std::uint32_t bytes) { return (bytes + kPayload - 1) / kPayload; }
   void add_up(std::span<const std::byte> bytes) {
-    if (!crc_) return;
-    for (; !bytes.empty(); bytes = bytes.subspan(std::min<std::size_t>(bytes.size(), kPayload + kHeaders)))
-      sum_ = sum_ + wire::crc_update(0, bytes.first(std::min<std::size_t>(bytes.size(), kPayload + kHeaders)));
+    if (work_ == Work::kNone) return;
+    while (!bytes.empty()) {
+      const auto packet = bytes.first(std::min<std::size_t>(bytes.size(), kPayload + kHeaders));
+      sum_ = sum_ + wire::crc_update(0, packet);
+      bytes = bytes.subspan(packet.size());
+    }
   }
-  void send_batch(std::uint32_t segment, std::uint32_t count) {
-    add_up(std::span{out_}.first(std::size_t{segment} * count));
-    iovec piece{out_.data(), std::size_t{segment} * count};
+  /// Packets `first`... of the message, `count` of them, as pieces to be sent.
+  std::span<iovec> pieces_of(std::uint32_t first, std::uint32_t segment, std::uint32_t count) {
+    std::size_t used = 0;
+    const auto add = [&](std::byte* at, std::size_t bytes) { pieces_[used++] = {at, bytes}; };
+    if (work_ == Work::kNone || work_ == Work::kCrc) {
+      add_up(std::span{out_}.first(std::size_t{segment} * count));
+      add(out_.data(), std::size_t{segment} * count);
+      return std::span{pieces_}.first(used);
+    }
+    const std::uint32_t payload = segment - kHeaders;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      std::byte* const packet = out_.data() + std::size_t{segment} * i;
+      const auto from = std::span{source_}.subspan(std::size_t{kPayload} * (first + i), payload);
+      if (work_ == Work::kCrcAndCopy) {
+        sum_ = sum_ + wire::crc_copy(0, packet + kHeaders - wire::kIcrcBytes, from);
+        continue;
+      }
+      sum_ = sum_ + wire::crc_update(0, from);
+      add(packet, kHeaders - wire::kIcrcBytes);
+      add(from.data(), from.size());
+      add(packet + segment - wire::kIcrcBytes, wire::kIcrcBytes);
+    }
+    if (used == 0) add(out_.data(), std::size_t{segment} * count);
+    return std::span{pieces_}.first(used);
+  }
+  void send_batch(std::uint32_t first, std::uint32_t segment, std::uint32_t count) {
+    const std::span<iovec> pieces = pieces_of(first, segment, count);
     alignas(cmsghdr) std::array<char, CMSG_SPACE(2)> control{};
     msghdr message{};
     message.msg_name = &to_;
     message.msg_namelen = sizeof to_;
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = pieces.size();
     if (count > 1) {
       message.msg_control = control.data();
       message.msg_controllen = control.size();
@@ -300,21 +332,24 @@ class UdpWay final : public Way {
   }
   int fd_;
   sockaddr_in to_;
-  bool crc_;
+  Work work_;
   volatile std::uint32_t sum_ = 0;  ///< nobody looks at it, but it must be computed
-  std::vector<std::byte> out_, in_;
+  std::vector<std::byte> source_, out_, in_;
+  std::array<iovec, 3 * 15> pieces_{};
 };
 
-/// [rank], and of UDP [with CRC][rank].
+constexpr std::array kWorks{Work::kNone, Work::kCrc, Work::kCrcAndCopy, Work::kCrcAndGather};
+
+/// [rank], and of UDP [work][rank].
 struct Sockets {
-  int tcp[2], udp[2][2];
-  std::uint16_t udp_port[2][2];
+  int tcp[2], udp[kWorks.size()][2];
+  std::uint16_t udp_port[kWorks.size()][2];
 };
 
 Sockets open_sockets() {
   Sockets s{};
   socklen_t length = sizeof(sockaddr_in);
-  for (int i = 0; i < 4; ++i) {
+  for (std::size_t i = 0; i < 2 * kWorks.size(); ++i) {
     int& fd = s.udp[i / 2][i % 2];
     fd = socket(AF_INET, SOCK_DGRAM, 0);
     sockaddr_in address = loopback(0);
@@ -403,11 +438,17 @@ void run_side(Side side, const Sockets& sockets, int rounds, std::string_view on
   auto local = std::make_unique<HcaWay>(side, 0, hca, LinkChoice::kAuto);
   auto packets = std::make_unique<HcaWay>(side, 1, hca, LinkChoice::kPackets);
   TcpWay tcp{sockets.tcp[side.rank]};
-  UdpWay udp{sockets.udp[0][side.rank], sockets.udp_port[0][1 - side.rank], false};
-  UdpWay udp_crc{sockets.udp[1][side.rank], sockets.udp_port[1][1 - side.rank], true};
+  std::vector<UdpWay> udp;
+  for (std::size_t i = 0; i < kWorks.size(); ++i)
+    udp.emplace_back(sockets.udp[i][side.rank], sockets.udp_port[i][1 - side.rank], kWorks[i]);
 
-  std::array<Row, 5> rows{
-      {{"tcp", &tcp}, {"udp-floor", &udp}, {"udp-crc", &udp_crc}, {"roce", packets.get()}, {"local", local.get()}}};
+  std::array<Row, 7> rows{{{"tcp", &tcp},
+                           {"udp-floor", &udp[0]},
+                           {"udp-crc", &udp[1]},
+                           {"udp-copy", &udp[2]},
+                           {"udp-gather", &udp[3]},
+                           {"roce", packets.get()},
+                           {"local", local.get()}}};
   for (int round = 0; round < rounds; ++round) {
     for (Row& row : rows) {
       if (!only.empty() && only != row.name) continue;
