@@ -195,7 +195,7 @@ class Engine {
   /// Also true while messages of UC and UD that next_tx() gave out have not completed: its next call completes them.
   [[nodiscard]] bool has_tx() const noexcept;
   /// Fills up to out.size() descriptors, all of one path, at most `budget_bytes` of payload (one packet always fits);
-  /// returns how many. Control packets (ACK, NAK) come first; responses and requests take turns.
+  /// returns how many. Responses and requests take turns; control packets (ACK, NAK) have the last place.
   std::size_t next_tx(Ps now, std::uint64_t budget_bytes, std::span<TxDesc> out) noexcept;
   /// The link could not read the pieces of a descriptor that next_tx gave (memory gone): local protection error for its
   /// work request, or NAK remote operational error in place of a READ response.
