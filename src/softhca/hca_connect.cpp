@@ -87,6 +87,7 @@ HcaImpl::Route HcaImpl::find_route(const Qp& qp, const transport::QpAttr& attr, 
 
 int HcaImpl::modify_qp(Qp* qp, const transport::QpAttr& attr, std::uint32_t mask) {
   if (dead_) return EIO;
+  let_out_held();
   transport::QpAttr resolved = attr;
   Route route;
   // Without a GRH there is no GID to look up; the engine says EINVAL.

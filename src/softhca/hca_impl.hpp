@@ -75,6 +75,10 @@ class HcaImpl final : public Hca {
 
   // ---- for completion queues
   void progress_inline(Shard::Depth depth) noexcept;
+  /// Before a queue pair, or the process, goes: what the last poll held back for the application's next call leaves.
+  void let_out_held() noexcept {
+    if (shard_.holds_back()) progress_inline(Shard::Depth::kTransmit);
+  }
   /// The application is about to wait for an event instead of polling.
   void expect_blocking() noexcept;
   void forget(CqImpl& cq) noexcept;

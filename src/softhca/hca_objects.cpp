@@ -135,6 +135,7 @@ Qp* HcaImpl::create_qp(const transport::QpInit& init, Cq& send_cq, Cq& recv_cq, 
 
 int HcaImpl::destroy_qp(Qp* qp) {
   if (dead_) return kDeadErrno;
+  let_out_held();
   {
     // Its completions are taken out of the queues, whose consumers must not poll meanwhile.
     std::unique_lock send_consumers{qp->send_cq->consumer_mutex(), std::defer_lock};

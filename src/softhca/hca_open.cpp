@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
@@ -40,10 +41,19 @@ void finish_fork_in_child() noexcept {
   registry().mutex.unlock();
 }
 
+/// A program may end with the message that it waited for: the peer gets its acknowledgement.
+void answer_before_exit() {
+  if (!registry().mutex.try_lock())
+    return;  // somebody opens or closes a device at this moment: nothing is worth a wait
+  for (HcaImpl* hca : registry().live) hca->let_out_held();
+  registry().mutex.unlock();
+}
+
 /// The registry's mutex is held.
 std::shared_ptr<Hca> make(const DeviceInfo& device, AddressClaim claim, HcaOptions options) {
   static const int fork_handlers = pthread_atfork(prepare_fork, finish_fork_in_parent, finish_fork_in_child);
   if (fork_handlers != 0) throw system_error("install the fork handlers", fork_handlers);
+  [[maybe_unused]] static const int exit_handler = std::atexit(answer_before_exit);
   std::unique_ptr<HcaImpl> hca = std::make_unique<HcaImpl>(device, std::move(claim), std::move(options));
   registry().live.insert(hca.get());
   return {hca.release(), [](HcaImpl* dying) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <thread>
 
 #include "base/bytes.hpp"
@@ -64,6 +65,37 @@ TEST(SmallBuffer, ThreeSendersIntoAStockBufferLoseNothing) {
   }
   EXPECT_EQ(sinks[0]->counter("rx_discards"), 0U);
   for (const auto& sender : senders) EXPECT_EQ(sender->counter("retransmitted_packets"), 0U);
+}
+
+/// The receiver polls steadily, so its acknowledgements wait for its next call. Its last call is the one that ends it.
+TEST(Acknowledgement, LeavesBeforeTheQueuePairGoes) {
+  for (const bool destroyed : {true, false}) {
+    SCOPED_TRACE(destroyed ? "destroyed" : "to the error state");
+    constexpr std::uint32_t kMessages = 3000;
+    Endpoint a{open_at(loopback_device(), test_address(0), packets_only())};
+    std::optional<Endpoint> b(std::in_place, open_at(loopback_device(), test_address(1), packets_only()));
+    const Address there = b->address();
+    ASSERT_EQ(a.connect(there), 0);
+    ASSERT_EQ(b->connect(a.address()), 0);
+    ASSERT_EQ(b->post_receives(64), 0);
+    std::thread receiver([&] {
+      for (std::uint32_t i = 0; i < kMessages && b->next(); ++i) EXPECT_EQ(b->post_receives(1), 0);
+      transport::QpAttr attr;
+      attr.state = transport::QpState::kErr;
+      if (destroyed) {
+        b.reset();
+      } else {
+        EXPECT_EQ(b->hca->modify_qp(b->qp, attr, transport::kAttrState), 0);
+      }
+    });
+    std::optional<transport::Completion> done;
+    for (std::uint32_t i = 0; i < kMessages; ++i) {
+      if (a.write_imm(there, 0, 64, i) != 0 || !(done = a.next())) break;
+    }
+    receiver.join();
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->status, transport::WcStatus::kSuccess);
+  }
 }
 
 class Faults : public ::testing::TestWithParam<const char*> {};
