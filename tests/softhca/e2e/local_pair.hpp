@@ -89,6 +89,11 @@ class LocalLinkTest : public ::testing::Test {
   void start(Endpoint::Settings child_settings = patient(), Endpoint::Settings parent_settings = patient()) {
     const std::uint32_t child_address = test_address(1);
     child_.emplace([&] { return echo(desk_, child_address, child_settings); });
+    meet_child(parent_settings);
+  }
+
+  /// The rest of start(): the child has begun.
+  void meet_child(Endpoint::Settings parent_settings) {
     wait_for(desk_->child_there);
     parent_.emplace(open_at(loopback_device(), test_address(0), {}), parent_settings);
     desk_->parent = parent_->address();

@@ -89,14 +89,7 @@ class LocalPolicyTest : public LocalLinkTest {
       ::signal(SIGUSR1, [](int) { ::prctl(PR_SET_DUMPABLE, 0); });
       return echo(desk_, address, quick);
     });
-    wait_for(desk_->child_there);
-    parent_.emplace(open_at(loopback_device(), test_address(0), {}), patient());
-    desk_->parent = parent_->address();
-    desk_->parent_there = 1;
-    ASSERT_EQ(parent_->connect(desk_->child), 0);
-    ASSERT_EQ(parent_->post_receives(64), 0);
-    for (int i = 0; i < 5000 && desk_->child_there != 2; ++i) std::this_thread::sleep_for(1ms);
-    ASSERT_EQ(desk_->child_there, 2);
+    meet_child(patient());
   }
 };
 
