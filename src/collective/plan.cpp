@@ -116,9 +116,8 @@ std::uint16_t ProgramBuilder::copy(Location source, Location target, std::uint64
   return add(step, needs);
 }
 
-std::uint16_t ProgramBuilder::write(std::uint32_t peer, std::uint8_t message, Location source,
-                                    std::uint64_t target_offset, std::uint64_t bytes,
-                                    std::vector<std::uint16_t> needs) {
+std::uint16_t ProgramBuilder::add_write(std::uint32_t peer, std::uint8_t message, Location source, Location target,
+                                        std::uint64_t bytes, const std::vector<std::uint16_t>& needs) {
   if (peer >= program_.shape.ranks || peer == program_.rank) refuse(program_, fmt::format("a write to rank {}", peer));
   if (message >= kMaxMessages) refuse(program_, fmt::format("message number {} is too high", message));
   Step step;
@@ -128,9 +127,26 @@ std::uint16_t ProgramBuilder::write(std::uint32_t peer, std::uint8_t message, Lo
   step.with_signature = message == 0;
   step.bytes = bytes;
   step.source = source;
-  step.target = {Place::kPeerSlot, static_cast<std::uint16_t>(peer), target_offset};
-  if (step.with_signature && target_offset != 0) refuse(program_, "message 0 must begin at the start of the slot");
+  step.target = target;
+  if (step.with_signature && (target.place != Place::kPeerSlot || target.offset != 0)) {
+    refuse(program_, "message 0 must begin at the start of the slot");
+  }
   return add(step, needs);
+}
+
+std::uint16_t ProgramBuilder::write(std::uint32_t peer, std::uint8_t message, Location source,
+                                    std::uint64_t target_offset, std::uint64_t bytes,
+                                    std::vector<std::uint16_t> needs) {
+  return add_write(peer, message, source, {Place::kPeerSlot, static_cast<std::uint16_t>(peer), target_offset}, bytes,
+                   needs);
+}
+
+std::uint16_t ProgramBuilder::write_output(std::uint32_t peer, std::uint8_t message, Location source,
+                                           std::uint64_t output_offset, std::uint64_t bytes,
+                                           std::vector<std::uint16_t> needs) {
+  program_.writes_peer_output = true;
+  return add_write(peer, message, source, {Place::kPeerOutput, static_cast<std::uint16_t>(peer), output_offset}, bytes,
+                   needs);
 }
 
 std::uint16_t ProgramBuilder::sent(std::uint16_t write_step) {

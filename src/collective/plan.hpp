@@ -23,23 +23,31 @@ inline constexpr std::uint32_t kChunkAlignment = 64;
 inline constexpr std::uint32_t kMaxMessages = 64;
 inline constexpr std::uint32_t kMaxRanks = 1024;
 
-/// What is reduced: everything that all ranks must agree on.
+/// What is done: everything that all ranks must agree on.
 struct Shape {
   std::uint32_t ranks = 1;
-  std::uint64_t count = 0;  ///< elements
+  /// Elements. All-reduce, broadcast, send/recv: of the tensor. Reduce-scatter: that each rank receives. All-gather:
+  /// that each rank sends. All-to-all: that each rank sends to each, or the most that any does. Barrier: 0.
+  std::uint64_t count = 0;
   DType dtype = DType::kFloat32;
   Op op = Op::kSum;
+  Collective collective = Collective::kAllReduce;
+  std::uint16_t root = 0;  ///< broadcast: who has the tensor; send/recv: the sender; else 0
+  std::uint16_t peer = 0;  ///< send/recv: the receiver; else 0
 
+  bool operator==(const Shape&) const = default;
+  /// Of `count` elements.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return count * element_bytes(dtype); }
 };
 
 /// Where bytes lie, seen from the rank that runs the step.
 enum class Place : std::uint8_t {
   kNone,
-  kInput,     ///< the user's tensor to be reduced
-  kOutput,    ///< the user's result; may be the input
-  kSendSlot,  ///< the library's memory that writes may be sourced from after the operation is over
-  kPeerSlot,  ///< this rank's slot that `peer` writes into (for the target of kWrite: `peer`'s slot for this rank)
+  kInput,       ///< the user's tensor that goes in
+  kOutput,      ///< the user's result; may be the input
+  kSendSlot,    ///< the library's memory that writes may be sourced from after the operation is over
+  kPeerSlot,    ///< this rank's slot that `peer` writes into (for the target of kWrite: `peer`'s slot for this rank)
+  kPeerOutput,  ///< target of kWrite only: the output of `peer`, which its message 0 told where to find
 };
 
 struct Location {
@@ -50,7 +58,7 @@ struct Location {
 
 enum class StepKind : std::uint8_t {
   kCopy,     ///< source -> target, local
-  kWrite,    ///< source -> target in the peer's slot, announced by message number `message`; done when posted
+  kWrite,    ///< source -> target in the peer's slot or output, announced by message number `message`; done when posted
   kSent,     ///< done when write `write_step` no longer needs its source
   kArrival,  ///< done when the peer's message number `message` is in
   kMatch,    ///< the signatures of all arrivals it needs equal this rank's; nothing may touch kOutput before
@@ -93,6 +101,7 @@ struct Program {
   std::vector<std::uint16_t> receive_peers;  ///< peers that write to this rank, ascending
   std::uint32_t messages = 0;                ///< 1 + the highest message number that this rank sends or awaits
   std::uint64_t slot_payload_bytes = 0;      ///< the most that a slot (of peers or for sending) holds
+  bool writes_peer_output = false;           ///< peers must be told where this rank's output is
 
   [[nodiscard]] std::span<const std::uint16_t> needs_of(const Step& step) const noexcept {
     return {needs.data() + step.first_need, step.need_count};
@@ -118,6 +127,9 @@ class ProgramBuilder {
   /// @param message number within the sequence, from 0; number 0 carries the signature.
   std::uint16_t write(std::uint32_t peer, std::uint8_t message, Location source, std::uint64_t target_offset,
                       std::uint64_t bytes, std::vector<std::uint16_t> needs = {});
+  /// The same into the peer's output; message is not 0, and the peer's message 0 must be matched before.
+  std::uint16_t write_output(std::uint32_t peer, std::uint8_t message, Location source, std::uint64_t output_offset,
+                             std::uint64_t bytes, std::vector<std::uint16_t> needs);
   std::uint16_t sent(std::uint16_t write_step);
   std::uint16_t arrival(std::uint32_t peer, std::uint8_t message);
   std::uint16_t match(std::vector<std::uint16_t> arrivals);
@@ -130,6 +142,8 @@ class ProgramBuilder {
 
  private:
   std::uint16_t add(Step step, const std::vector<std::uint16_t>& needs);
+  std::uint16_t add_write(std::uint32_t peer, std::uint8_t message, Location source, Location target,
+                          std::uint64_t bytes, const std::vector<std::uint16_t>& needs);
 
   Program program_;
 };

@@ -21,6 +21,8 @@ std::string text(const Location& location, std::uint64_t bytes) {
       return "send slot" + range;
     case Place::kPeerSlot:
       return fmt::format("slot of {}{}", location.peer, range);
+    case Place::kPeerOutput:
+      return fmt::format("output of {}{}", location.peer, range);
   }
   return "?";
 }
@@ -30,9 +32,10 @@ std::string action(const Program& program, const Step& step) {
     case StepKind::kCopy:
       return fmt::format("copy {} -> {}", text(step.source, step.bytes), text(step.target, step.bytes));
     case StepKind::kWrite:
-      return fmt::format("write {}{} -> rank {} [{}, {}), message {}", step.with_signature ? "signature + " : "",
-                         text(step.source, step.bytes), step.peer, step.target.offset, step.target.offset + step.bytes,
-                         step.message);
+      return fmt::format("write {}{} -> rank {} {}[{}, {}), message {}", step.with_signature ? "signature + " : "",
+                         text(step.source, step.bytes), step.peer,
+                         step.target.place == Place::kPeerOutput ? "output" : "", step.target.offset,
+                         step.target.offset + step.bytes, step.message);
     case StepKind::kSent:
       return fmt::format("wait until write #{} is acknowledged by rank {}", step.write_step, step.peer);
     case StepKind::kArrival:
@@ -59,8 +62,9 @@ std::string action(const Program& program, const Step& step) {
 }  // namespace
 
 std::string to_string(const Program& program) {
-  std::string lines = fmt::format("{} all-reduce of {} x {}, {} ranks, rank {}:\n", name_of(program.algorithm),
-                                  program.shape.count, name_of(program.shape.dtype), program.shape.ranks, program.rank);
+  std::string lines = fmt::format("{} {} of {} x {}, {} ranks, rank {}:\n", name_of(program.algorithm),
+                                  name_of(program.shape.collective), program.shape.count, name_of(program.shape.dtype),
+                                  program.shape.ranks, program.rank);
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
     lines += fmt::format("  #{} {}", i, action(program, step));

@@ -84,9 +84,12 @@ void Runner::begin(const Segment& segment) noexcept {
   instance.number = begun_++;
   instance.active = true;
   instance.ready_head = instance.ready_tail = instance.blocked_count = instance.done = 0;
-  instance.signature = {config_.communicator, program.algorithm,          program.shape.dtype,
-                        program.shape.op,     segment.operation_sequence, segment.operation_count};
-  store(instance.signature, scratch_ + config_.send_slot(instance.number));
+  const Shape& shape = program.shape;
+  instance.signature = {config_.communicator,       program.algorithm,       shape.dtype,      shape.op,
+                        segment.operation_sequence, segment.operation_count, shape.collective, shape.root};
+  std::byte* header = scratch_ + config_.send_slot(instance.number);
+  store(instance.signature, header);
+  if (program.writes_peer_output) store(segment.output_window, header);
   ++counters_.segments;
 
   std::copy(program.pending.begin(), program.pending.end(), instance.pending.begin());
@@ -126,6 +129,7 @@ bool Runner::execute(Instance& instance, std::uint16_t index) noexcept {
   const Step& step = instance.segment.program->steps[index];
   switch (step.kind) {
     case StepKind::kCopy:
+      counters_.bytes_copied += step.bytes;
       actions_->copy(address_of(instance, step.source), target_of(instance, step.target), step.bytes);
       return true;
     case StepKind::kWrite:
@@ -155,7 +159,6 @@ bool Runner::write(Instance& instance, std::uint16_t index) noexcept {
 
   const std::byte* header = scratch_ + config_.send_slot(instance.number);
   const std::byte* source = address_of(instance, step.source);
-  const bool from_slot = step.source.place != Place::kInput;
   std::array<Piece, 2> pieces;
   std::size_t count = 0;
   if (step.with_signature) pieces[count++] = {header, kSlotHeaderBytes, scratch_key_};
@@ -164,16 +167,31 @@ bool Runner::write(Instance& instance, std::uint16_t index) noexcept {
     if (adjoins) {
       pieces[0].bytes += step.bytes;
     } else {
-      pieces[count++] = {source, step.bytes, from_slot ? scratch_key_ : instance.segment.input_key};
+      pieces[count++] = {source, step.bytes, key_of(instance, step.source.place)};
     }
   }
-  const std::uint64_t slot = config_.receive_slot(config_.rank, sequence);
-  const std::uint64_t offset = slot + (step.with_signature ? 0 : kSlotHeaderBytes + step.target.offset);
+  WriteRequest request;
+  request.peer = step.peer;
+  request.pieces = {pieces.data(), count};
+  if (step.target.place == Place::kPeerOutput) {
+    const std::uint64_t theirs = config_.receive_slot(step.peer, instance.receive_sequence[step.peer]);
+    const OutputWindow output = load_output_window(scratch_ + theirs);
+    request.to_output = true;
+    request.window = output.window;
+    request.remote_offset = output.offset + step.target.offset;
+  } else {
+    request.remote_offset = config_.receive_slot(config_.rank, sequence) +
+                            (step.with_signature ? 0 : kSlotHeaderBytes + step.target.offset);
+  }
   const std::uint16_t sent_step = program.sent_steps[index];
-  const std::uint64_t token = sent_step == kNoStep ? kNoToken : instance.number << 16 | sent_step;
-  post(step.peer, {pieces.data(), count}, offset,
-       {static_cast<std::uint32_t>(sequence % kSequenceModulus), 0, step.message}, token);
+  if (sent_step != kNoStep) request.token = instance.number << 16 | sent_step;
+  post(request, {static_cast<std::uint32_t>(sequence % kSequenceModulus), 0, step.message});
   return true;
+}
+
+std::uint32_t Runner::key_of(const Instance& instance, Place place) const noexcept {
+  if (place == Place::kInput) return instance.segment.input_key;
+  return place == Place::kOutput ? instance.segment.output_key : scratch_key_;
 }
 
 void Runner::match(const Instance& instance, const Step& step) noexcept {
@@ -212,6 +230,7 @@ std::byte* Runner::target_of(const Instance& instance, const Location& location)
       return scratch_ + config_.receive_slot(location.peer, instance.receive_sequence[location.peer]) +
              kSlotHeaderBytes + location.offset;
     case Place::kInput:
+    case Place::kPeerOutput:
     case Place::kNone:
       break;
   }

@@ -31,13 +31,17 @@ struct Piece {
 
 inline constexpr std::uint64_t kNoToken = ~std::uint64_t{0};
 
-/// One write into a peer's scratch memory, announced by its immediate. Up to two pieces; none for credit only.
+/// One write into a peer's memory, announced by its immediate. Up to two pieces; none for credit only.
 struct WriteRequest {
   std::uint32_t peer = 0;
   std::span<const Piece> pieces;
-  std::uint64_t remote_offset = 0;  ///< from the start of the peer's scratch memory
+  std::uint64_t remote_offset = 0;  ///< from the start of the peer's scratch memory; or as `to_output` says
   std::uint32_t immediate = 0;
   std::uint64_t token = kNoToken;  ///< if not kNoToken: on_sent(token) is owed when the source is no longer needed
+  /// The target is the peer's output: `window` is what the peer gave as Segment::output_window, and remote_offset adds
+  /// up from the offset that it gave with it. A peer can say anything: who resolves it checks it.
+  bool to_output = false;
+  std::uint32_t window = 0;
 };
 
 /// What the runner makes happen. Implemented over a link by comm, by a random network in the tests, in the simulator.
@@ -92,6 +96,10 @@ struct Segment {
   std::uint32_t input_key = 0;
   std::uint32_t operation_sequence = 0;  ///< these two go into the signature
   std::uint64_t operation_count = 0;
+  /// Where the program sources writes from the output, or peers write it (Program::writes_peer_output): the key of the
+  /// output as in Piece, and what peers are told. The offset is that of `output` in the window.
+  std::uint32_t output_key = 0;
+  OutputWindow output_window = {};
 };
 
 enum class Failure : std::uint8_t { kNone, kTransport, kSignature, kProtocol };
@@ -111,6 +119,7 @@ struct RunnerError {
 
 struct RunnerCounters {
   std::uint64_t segments = 0, writes = 0, credit_writes = 0, bytes_written = 0, arrivals = 0, credit_stalls = 0;
+  std::uint64_t bytes_copied = 0;  ///< by the CPU, reductions aside
 };
 
 class Runner {
@@ -182,8 +191,9 @@ class Runner {
   bool execute(Instance& instance, std::uint16_t index) noexcept;
   bool write(Instance& instance, std::uint16_t index) noexcept;
   void finish_step(Instance& instance, std::uint16_t index) noexcept;
-  void post(std::uint32_t peer, std::span<const Piece> pieces, std::uint64_t remote_offset, Immediate immediate,
-            std::uint64_t token) noexcept;
+  /// Adds the pair's credit to the immediate.
+  void post(WriteRequest request, Immediate immediate) noexcept;
+  [[nodiscard]] std::uint32_t key_of(const Instance& instance, Place place) const noexcept;
   void match(const Instance& instance, const Step& step) noexcept;
   void reduce(const Instance& instance, const Step& step) noexcept;
   void release(const Instance& instance, std::uint32_t peer) noexcept;

@@ -131,16 +131,17 @@ void Runner::release(const Instance& instance, std::uint32_t peer) noexcept {
   }
 }
 
-void Runner::post(std::uint32_t peer, std::span<const Piece> pieces, std::uint64_t remote_offset, Immediate immediate,
-                  std::uint64_t token) noexcept {
-  Pair& pair = pairs_[peer];
+void Runner::post(WriteRequest request, Immediate immediate) noexcept {
+  Pair& pair = pairs_[request.peer];
   immediate.credit = static_cast<std::uint32_t>(pair.consumed % kSequenceModulus);
+  request.immediate = immediate.pack();
   pair.told = pair.consumed;
   pair.owes_credit = false;
   ++counters_.writes;
-  for (const Piece& piece : pieces) counters_.bytes_written += piece.bytes;
-  const WriteRequest request{peer, pieces, remote_offset, immediate.pack(), token};
-  if (!actions_->write(request) && !error_) error_ = {Failure::kTransport, peer, SignatureField::kNone, {}, {}, ""};
+  for (const Piece& piece : request.pieces) counters_.bytes_written += piece.bytes;
+  if (!actions_->write(request) && !error_) {
+    error_ = {Failure::kTransport, request.peer, SignatureField::kNone, {}, {}, ""};
+  }
 }
 
 void Runner::flush_credit() noexcept {
@@ -154,7 +155,10 @@ void Runner::flush_credit() noexcept {
     const bool silent_for_long = completed_ - pair.untold_since >= config_.send_slots;
     if (!window_used_up && !silent_for_long && !pair.owes_credit) continue;
     ++counters_.credit_writes;
-    post(peer, {}, config_.receive_slot(config_.rank, 0), {0, 0, kCreditMessage}, kNoToken);
+    WriteRequest request;
+    request.peer = peer;
+    request.remote_offset = config_.receive_slot(config_.rank, 0);
+    post(request, {0, 0, kCreditMessage});
   }
 }
 

@@ -1,4 +1,4 @@
-// Element types and reduction operators of the collectives, and their names. Plain values; no state.
+// Collectives, element types, reduction operators and algorithms, and their names. Plain values; no state.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,51 @@
 
 namespace tensorwire::collective {
 
-/// The numbers go on the wire (signature.hpp): never renumber.
-enum class DType : std::uint8_t { kFloat32 = 1, kFloat16 = 2, kBfloat16 = 3 };
-enum class Op : std::uint8_t { kSum = 1 };
-enum class Algorithm : std::uint8_t { kOneShot = 1, kTwoShot = 2 };
+/// The numbers go on the wire (signature.hpp), four bits each: never renumber.
+enum class Collective : std::uint8_t {
+  kAllReduce = 1,
+  kReduceScatter = 2,
+  kAllGather = 3,
+  kBroadcast = 4,
+  kAllToAll = 5,
+  kSendRecv = 6,
+  kBarrier = 7,
+};
+enum class DType : std::uint8_t { kFloat32 = 1, kFloat16 = 2, kBfloat16 = 3, kInt32 = 4 };
+enum class Op : std::uint8_t { kSum = 1, kMax = 2, kAverage = 3 };
+enum class Algorithm : std::uint8_t {
+  kOneShot = 1,        ///< all-reduce: every rank's tensor to every other
+  kTwoShot = 2,        ///< all-reduce: reduce-scatter, then all-gather, each in one hop
+  kRing = 3,           ///< all-reduce: the same around a ring, one neighbour at a time
+  kHierarchical = 4,   ///< all-reduce: inside groups of ranks, then across them, then inside again
+  kDirect = 5,         ///< the other collectives: each block straight from its owner to who needs it
+  kTree = 6,           ///< broadcast: along a binomial tree
+  kTwoShotWindow = 7,  ///< all-reduce: two-shot, its second half straight into the peers' outputs
+};
 
-[[nodiscard]] constexpr std::size_t element_bytes(DType dtype) noexcept { return dtype == DType::kFloat32 ? 4 : 2; }
+[[nodiscard]] constexpr std::size_t element_bytes(DType dtype) noexcept {
+  return dtype == DType::kFloat32 || dtype == DType::kInt32 ? 4 : 2;
+}
+
+[[nodiscard]] constexpr std::string_view name_of(Collective collective) noexcept {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return "all-reduce";
+    case Collective::kReduceScatter:
+      return "reduce-scatter";
+    case Collective::kAllGather:
+      return "all-gather";
+    case Collective::kBroadcast:
+      return "broadcast";
+    case Collective::kAllToAll:
+      return "all-to-all";
+    case Collective::kSendRecv:
+      return "send/recv";
+    case Collective::kBarrier:
+      return "barrier";
+  }
+  return "unknown collective";
+}
 
 [[nodiscard]] constexpr std::string_view name_of(DType dtype) noexcept {
   switch (dtype) {
@@ -22,11 +61,23 @@ enum class Algorithm : std::uint8_t { kOneShot = 1, kTwoShot = 2 };
       return "fp16";
     case DType::kBfloat16:
       return "bf16";
+    case DType::kInt32:
+      return "int32";
   }
   return "unknown type";
 }
 
-[[nodiscard]] constexpr std::string_view name_of(Op op) noexcept { return op == Op::kSum ? "sum" : "unknown operator"; }
+[[nodiscard]] constexpr std::string_view name_of(Op op) noexcept {
+  switch (op) {
+    case Op::kSum:
+      return "sum";
+    case Op::kMax:
+      return "max";
+    case Op::kAverage:
+      return "average";
+  }
+  return "unknown operator";
+}
 
 [[nodiscard]] constexpr std::string_view name_of(Algorithm algorithm) noexcept {
   switch (algorithm) {
@@ -34,6 +85,16 @@ enum class Algorithm : std::uint8_t { kOneShot = 1, kTwoShot = 2 };
       return "one-shot";
     case Algorithm::kTwoShot:
       return "two-shot";
+    case Algorithm::kRing:
+      return "ring";
+    case Algorithm::kHierarchical:
+      return "hierarchical";
+    case Algorithm::kDirect:
+      return "direct";
+    case Algorithm::kTree:
+      return "tree";
+    case Algorithm::kTwoShotWindow:
+      return "two-shot into windows";
   }
   return "unknown algorithm";
 }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/time.hpp"
-#include "collective/all_reduce.hpp"
+#include "collective/builders.hpp"
 #include "collective/runner.hpp"
 #include "comm/link.hpp"
 #include "comm/wait_policy.hpp"

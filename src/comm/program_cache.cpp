@@ -8,10 +8,6 @@ namespace {
 
 constexpr std::size_t kMostEntries = 256;
 
-bool same(const collective::Shape& a, const collective::Shape& b) noexcept {
-  return a.count == b.count && a.dtype == b.dtype && a.op == b.op && a.ranks == b.ranks;
-}
-
 bool reads_input(const collective::Program& program) noexcept {
   return std::ranges::any_of(program.steps, [](const collective::Step& step) {
     return step.kind == collective::StepKind::kWrite && step.source.place == collective::Place::kInput &&
@@ -24,7 +20,7 @@ bool reads_input(const collective::Program& program) noexcept {
 const CachedPrograms& ProgramCache::get(const collective::Shape& shape, bool in_place, collective::Runner& runner) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const std::size_t at = (last_ + i) % entries_.size();
-    if (!same(entries_[at]->shape, shape) || entries_[at]->in_place != in_place) continue;
+    if (entries_[at]->shape != shape || entries_[at]->in_place != in_place) continue;
     last_ = at;
     return *entries_[at];
   }
@@ -33,8 +29,8 @@ const CachedPrograms& ProgramCache::get(const collective::Shape& shape, bool in_
   entry->in_place = in_place;
   entry->algorithm = collective::choose(shape, thresholds_);
   entry->cut = collective::split(entry->algorithm, shape, slot_payload_bytes_);
-  entry->full = build(*entry, entry->cut.segment_count);
-  entry->last = build(*entry, entry->cut.last_count);
+  entry->full = build(*entry, 0);
+  entry->last = build(*entry, entry->cut.segments - 1);
   entry->reads_input = reads_input(entry->full) || reads_input(entry->last);
   runner.reserve(entry->full);
   runner.reserve(entry->last);
@@ -43,12 +39,10 @@ const CachedPrograms& ProgramCache::get(const collective::Shape& shape, bool in_
   return *entries_.back();
 }
 
-collective::Program ProgramCache::build(const CachedPrograms& entry, std::uint64_t segment_count) const {
-  collective::Shape segment = entry.shape;
-  segment.count = segment_count;
-  if (entry.algorithm == collective::Algorithm::kTwoShot) return collective::build_two_shot(segment, rank_);
-  return collective::build_one_shot(segment, rank_,
-                                    collective::choose_source(entry.shape, thresholds_, entry.in_place));
+collective::Program ProgramCache::build(const CachedPrograms& entry, std::uint64_t segment) const {
+  collective::BuildOptions options;
+  options.source = collective::choose_source(entry.shape, thresholds_, entry.in_place);
+  return collective::build_segment(entry.shape, entry.algorithm, rank_, options, entry.cut, segment);
 }
 
 void ProgramCache::trim() noexcept {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "collective/all_reduce.hpp"
+#include "collective/builders.hpp"
 #include "collective/runner.hpp"
 
 namespace tensorwire::comm {
@@ -33,7 +33,7 @@ class ProgramCache {
   void trim() noexcept;
 
  private:
-  [[nodiscard]] collective::Program build(const CachedPrograms& entry, std::uint64_t segment_count) const;
+  [[nodiscard]] collective::Program build(const CachedPrograms& entry, std::uint64_t segment) const;
 
   std::uint32_t rank_;
   std::uint64_t slot_payload_bytes_;

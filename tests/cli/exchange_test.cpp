@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collective/all_reduce.hpp"
+#include "collective/builders.hpp"
 
 namespace tensorwire::cli {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 using collective::Algorithm;
 
 ExchangePattern pattern(Algorithm algorithm, std::uint32_t ranks, std::uint64_t count, std::uint32_t rank) {
-  return exchange_pattern(collective::build_plan(algorithm, {ranks, count, collective::DType::kFloat16}), rank);
+  return exchange_pattern(collective::build_plan({ranks, count, collective::DType::kFloat16}, algorithm), rank);
 }
 
 TEST(Exchange, OneShotSendsEverythingToEveryoneInOnePhase) {

@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "collective/all_reduce.hpp"
+#include "collective/algorithms.hpp"
 #include "symbolic.hpp"
 
 namespace tensorwire::collective {
@@ -82,9 +82,9 @@ TEST(Plan, EveryContributionOnceInRankOrder) {
       for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
         const Shape shape{ranks, count, dtype, Op::kSum};
         const auto what = std::to_string(ranks) + " ranks, " + std::to_string(count) + " elements";
-        expect_sound(build_plan(Algorithm::kOneShot, shape), "one-shot, " + what);
-        expect_sound(build_plan(Algorithm::kTwoShot, shape), "two-shot, " + what);
-        for (const OneShotSource source : {OneShotSource::kInput, OneShotSource::kInputInPlace}) {
+        expect_sound(build_plan(shape, Algorithm::kOneShot), "one-shot, " + what);
+        expect_sound(build_plan(shape, Algorithm::kTwoShot), "two-shot, " + what);
+        for (const WriteSource source : {WriteSource::kInput, WriteSource::kInputInPlace}) {
           Plan from_input;
           for (std::uint32_t r = 0; r < ranks; ++r) from_input.programs.push_back(build_one_shot(shape, r, source));
           expect_sound(from_input, "one-shot from the input, " + what);
@@ -95,7 +95,7 @@ TEST(Plan, EveryContributionOnceInRankOrder) {
 }
 
 TEST(Plan, OneShotInPlaceOverwritesItsSourceOnlyWhenItIsSent) {
-  const Program program = build_one_shot({3, 64, DType::kFloat32, Op::kSum}, 1, OneShotSource::kInputInPlace);
+  const Program program = build_one_shot({3, 64, DType::kFloat32, Op::kSum}, 1, WriteSource::kInputInPlace);
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     if (program.steps[i].kind != StepKind::kReduce) continue;
     const auto before = ancestors(program, static_cast<std::uint16_t>(i));
@@ -110,9 +110,9 @@ TEST(Plan, SourceOfOneShot) {
     thresholds.copy_in_bytes = copy_in_bytes;
     return choose_source(shape, thresholds, in_place);
   };
-  EXPECT_EQ(chosen(4096, false), OneShotSource::kSendSlot);
-  EXPECT_EQ(chosen(4095, false), OneShotSource::kInput);
-  EXPECT_EQ(chosen(4095, true), OneShotSource::kInputInPlace);
+  EXPECT_EQ(chosen(4096, false), WriteSource::kSendSlot);
+  EXPECT_EQ(chosen(4095, false), WriteSource::kInput);
+  EXPECT_EQ(chosen(4095, true), WriteSource::kInputInPlace);
 }
 
 TEST(Plan, DestinationsRotate) {
@@ -183,13 +183,13 @@ TEST(Plan, BuildersRefuseNonsense) {
 
 TEST(Plan, SymbolicRunFindsPlantedMistakes) {
   const Shape shape{3, 64, DType::kFloat32, Op::kSum};
-  Plan wrong_order = build_plan(Algorithm::kTwoShot, shape);
+  Plan wrong_order = build_plan(shape, Algorithm::kTwoShot);
   std::swap(wrong_order.programs[1].operands[0], wrong_order.programs[1].operands[2]);
   SymbolicRun swapped{wrong_order};
   ASSERT_TRUE(swapped.run());
   EXPECT_NE(swapped.output(0)[40], (SymbolicRun::Symbol{0, 1, 2}));
 
-  Plan wrong_slot = build_plan(Algorithm::kTwoShot, shape);
+  Plan wrong_slot = build_plan(shape, Algorithm::kTwoShot);
   for (Step& step : wrong_slot.programs[0].steps) {
     if (step.kind == StepKind::kWrite && step.message == 1) step.target.offset = 0;
   }

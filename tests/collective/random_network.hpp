@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/random.hpp"
-#include "collective/all_reduce.hpp"
+#include "collective/algorithms.hpp"
 #include "collective/reduce.hpp"
 #include "collective/runner.hpp"
 
@@ -23,7 +23,7 @@ namespace tensorwire::collective {
 /// One all-reduce as one rank calls it.
 struct Call {
   Algorithm algorithm = Algorithm::kOneShot;
-  OneShotSource source = OneShotSource::kSendSlot;
+  WriteSource source = WriteSource::kSendSlot;
   std::uint64_t count = 0;
   DType dtype = DType::kFloat32;
   bool in_place = false;
@@ -317,8 +317,8 @@ class RandomNetwork {
     rank.active.push_back(std::move(active));
   }
 
-  static OneShotSource source_of(const Call& call) {
-    return call.source == OneShotSource::kInput && call.in_place ? OneShotSource::kInputInPlace : call.source;
+  static WriteSource source_of(const Call& call) {
+    return call.source == WriteSource::kInput && call.in_place ? WriteSource::kInputInPlace : call.source;
   }
 
   void begin_segment(Rank& rank, ActiveCall& call) {

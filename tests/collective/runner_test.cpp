@@ -14,7 +14,7 @@ constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
 Call random_call(Random& random, std::uint32_t ranks, std::uint32_t most_count) {
   Call call;
   call.algorithm = random.chance(600'000) ? Algorithm::kTwoShot : Algorithm::kOneShot;
-  call.source = random.chance(500'000) ? OneShotSource::kInput : OneShotSource::kSendSlot;
+  call.source = random.chance(500'000) ? WriteSource::kInput : WriteSource::kSendSlot;
   call.count = random.chance(100'000) ? 0 : random.below(most_count);
   call.dtype = kTypes[random.below(3)];
   call.in_place = random.chance(500'000);
@@ -74,8 +74,7 @@ TEST(Runner, SequencesWrapAround) {
   RandomNetwork::Options options;
   options.depth = 3;
   options.slot_payload = 128;
-  const std::vector<Call> calls(30,
-                                Call{Algorithm::kTwoShot, OneShotSource::kSendSlot, 32 * 150, DType::kFloat32, true});
+  const std::vector<Call> calls(30, Call{Algorithm::kTwoShot, WriteSource::kSendSlot, 32 * 150, DType::kFloat32, true});
   RandomNetwork network{1, options, {calls, calls}};
   network.input_seed = 5;
   expect_all_right(network, 5, 2, calls);
@@ -86,7 +85,7 @@ TEST(Runner, LongMessagesExhaustTheCreditAndGoOn) {
   RandomNetwork::Options options;
   options.ranks = 3;
   options.slot_payload = 128;
-  const std::vector<Call> calls{{Algorithm::kOneShot, OneShotSource::kSendSlot, 32 * 200, DType::kFloat32, false}};
+  const std::vector<Call> calls{{Algorithm::kOneShot, WriteSource::kSendSlot, 32 * 200, DType::kFloat32, false}};
   RandomNetwork network{2, options, {calls, calls, calls}};
   network.input_seed = 6;
   expect_all_right(network, 6, 3, calls);
@@ -101,8 +100,8 @@ TEST(Runner, TheWindowOfAPairHoldsMessagesBack) {
   options.send_slots = 6;
   options.slot_payload = 128;
   options.in_order = true;
-  const std::vector<Call> calls(
-      3, Call{Algorithm::kOneShot, OneShotSource::kSendSlot, 32 * 50, DType::kFloat32, false, 0});
+  const std::vector<Call> calls(3,
+                                Call{Algorithm::kOneShot, WriteSource::kSendSlot, 32 * 50, DType::kFloat32, false, 0});
   RandomNetwork network{4, options, {calls, calls, calls}};
   network.input_seed = 8;
   expect_all_right(network, 8, 3, calls);
@@ -113,7 +112,7 @@ TEST(Runner, TheWindowOfAPairHoldsMessagesBack) {
 TEST(Runner, OneAfterAnotherNeedsNoCreditWrites) {
   RandomNetwork::Options options;
   options.slot_payload = 1024;
-  const std::vector<Call> calls(50, Call{Algorithm::kTwoShot, OneShotSource::kSendSlot, 256, DType::kFloat32, false});
+  const std::vector<Call> calls(50, Call{Algorithm::kTwoShot, WriteSource::kSendSlot, 256, DType::kFloat32, false});
   RandomNetwork network{3, options, {calls, calls}};
   network.input_seed = 7;
   expect_all_right(network, 7, 2, calls);
@@ -129,7 +128,7 @@ struct Disagreement {
 };
 
 TEST(Runner, RanksThatDisagreeGetAnErrorAndNoBytes) {
-  const Call good{Algorithm::kTwoShot, OneShotSource::kSendSlot, 200, DType::kFloat16, false};
+  const Call good{Algorithm::kTwoShot, WriteSource::kSendSlot, 200, DType::kFloat16, false};
   const auto changed = [&](auto change) {
     Call call = good;
     change(call);

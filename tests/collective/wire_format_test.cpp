@@ -29,9 +29,11 @@ TEST(Immediate, DistancesWrap) {
 
 TEST(Signature, HasItsDocumentedBytes) {
   std::array<std::byte, kSignatureBytes> bytes{};
-  store({0x1234, Algorithm::kTwoShot, DType::kFloat16, Op::kSum, 0xa1b2c3d4, 0x1122334455667788}, bytes.data());
-  const std::array<unsigned, kSignatureBytes> expected{0x34, 0x12, 2,    0x21, 0xd4, 0xc3, 0xb2, 0xa1,
-                                                       0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11};
+  store({0x1234, Algorithm::kTwoShot, DType::kFloat16, Op::kSum, 0xa1b2c3d4, 0x112233445566, Collective::kBroadcast,
+         0x789a},
+        bytes.data());
+  const std::array<unsigned, kSignatureBytes> expected{0x34, 0x12, 0x42, 0x21, 0xd4, 0xc3, 0xb2, 0xa1,
+                                                       0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0x9a, 0x78};
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(std::to_integer<unsigned>(bytes[i]), expected[i]) << i;
 }
 
@@ -50,6 +52,9 @@ TEST(Signature, NamesTheFieldThatDiffers) {
   EXPECT_EQ(with([](Signature& s) { s.communicator = 2; }), SignatureField::kCommunicator);
   EXPECT_EQ(with([](Signature& s) { s.sequence = 6; }), SignatureField::kSequence);
   EXPECT_EQ(with([](Signature& s) { s.count += std::uint64_t{1} << 40; }), SignatureField::kCount);
+  EXPECT_EQ(with([](Signature& s) { s.collective = Collective::kAllGather; }), SignatureField::kCollective);
+  EXPECT_EQ(with([](Signature& s) { s.root = 0xffff; }), SignatureField::kRoot);
+  EXPECT_EQ(with([](Signature& s) { s.count = kMostCount; }), SignatureField::kCount);
   EXPECT_EQ(with([](Signature& s) { s.dtype = DType::kBfloat16; }), SignatureField::kDType);
   EXPECT_EQ(with([](Signature& s) { s.op = static_cast<Op>(2); }), SignatureField::kOp);
   EXPECT_EQ(with([](Signature& s) { s.algorithm = Algorithm::kTwoShot; }), SignatureField::kAlgorithm);
@@ -61,6 +66,18 @@ TEST(Signature, NamesTheFieldThatDiffers) {
       << "the algorithm follows from the count: the count is the cause";
   EXPECT_EQ(field_text(base, SignatureField::kCount), "100");
   EXPECT_EQ(field_text(base, SignatureField::kDType), "fp32");
+  EXPECT_EQ(field_text(base, SignatureField::kCollective), "all-reduce");
+}
+
+TEST(Signature, TheHeaderTellsWhereTheOutputIs) {
+  std::array<std::byte, 64> header{};
+  store(OutputWindow{0xa1b2c3d4, 0x1122334455667788}, header.data());
+  const std::array<unsigned, 16> expected{0xd4, 0xc3, 0xb2, 0xa1, 0,    0,    0,    0,
+                                          0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11};
+  for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(std::to_integer<unsigned>(header[16 + i]), expected[i]) << i;
+  const OutputWindow loaded = load_output_window(header.data());
+  EXPECT_EQ(loaded.window, 0xa1b2c3d4U);
+  EXPECT_EQ(loaded.offset, 0x1122334455667788U);
 }
 
 }  // namespace

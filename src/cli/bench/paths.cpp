@@ -9,7 +9,7 @@
 #include "cli/bench/tcp_link.hpp"
 #include "cli/bench/tcp_mesh.hpp"
 #include "cli/bench/udp_floor.hpp"
-#include "collective/all_reduce.hpp"
+#include "collective/builders.hpp"
 #include "collective/reduce.hpp"
 
 namespace tensorwire::cli {
@@ -46,7 +46,7 @@ ExchangePattern pattern_for(const bootstrap::Group& group, const PathOptions& op
   const collective::Shape shape{static_cast<std::uint32_t>(group.world_size()), options.shape.count,
                                 options.shape.dtype};
   const collective::Algorithm algorithm = collective::choose(shape, options.comm.thresholds);
-  return exchange_pattern(collective::build_plan(algorithm, shape), static_cast<std::uint32_t>(group.rank()));
+  return exchange_pattern(collective::build_plan(shape, algorithm), static_cast<std::uint32_t>(group.rank()));
 }
 
 class UdpFloorPath final : public BenchPath {

@@ -31,6 +31,7 @@ Pattern pattern_of(DType dtype) {
     case DType::kBfloat16:
       return {0x80ff'80ff'80ff'80ffULL, 0x3f00'3f00'3f00'3f00ULL};
     case DType::kFloat32:
+    case DType::kInt32:  // dtype_of() knows none
       break;
   }
   return {0x80ff'ffff'80ff'ffffULL, 0x3f00'0000'3f00'0000ULL};

@@ -1,0 +1,59 @@
+// What the builders have in common: chunks of a tensor, rotation of peers, lists of operands. Internal to the builders.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "collective/plan.hpp"
+
+namespace tensorwire::collective {
+
+[[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) noexcept {
+  return (value + to - 1) / to * to;
+}
+
+/// Bytes cut into equal chunks, each beginning at a multiple of kChunkAlignment; the last ones may be short or empty.
+class Chunks {
+ public:
+  Chunks(std::uint64_t total, std::uint32_t chunks) noexcept
+      : total_(total), chunk_(round_up((total + chunks - 1) / chunks, kChunkAlignment)) {}
+
+  [[nodiscard]] std::uint64_t offset(std::uint32_t index) const noexcept { return std::min(total_, index * chunk_); }
+  [[nodiscard]] std::uint64_t bytes(std::uint32_t index) const noexcept { return offset(index + 1) - offset(index); }
+  [[nodiscard]] std::uint64_t stride() const noexcept { return chunk_; }
+
+ private:
+  std::uint64_t total_;
+  std::uint64_t chunk_;
+};
+
+[[nodiscard]] inline Location peer_slot(std::uint32_t peer, std::uint64_t offset = 0) noexcept {
+  return {Place::kPeerSlot, static_cast<std::uint16_t>(peer), offset};
+}
+
+/// The peers of `rank`, beginning with its successor: destinations rotate, so that nobody is everyone's first.
+[[nodiscard]] inline std::vector<std::uint32_t> rotated_peers(std::uint32_t ranks, std::uint32_t rank) {
+  std::vector<std::uint32_t> peers;
+  for (std::uint32_t k = 1; k < ranks; ++k) peers.push_back((rank + k) % ranks);
+  return peers;
+}
+
+/// Every rank's contribution, in rank order: the peers' from the start of their slots, one's own from the input.
+[[nodiscard]] inline std::vector<Location> contributions(std::uint32_t ranks, std::uint32_t rank,
+                                                         std::uint64_t input_offset) {
+  std::vector<Location> operands;
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    operands.push_back(r == rank ? Location{Place::kInput, 0, input_offset} : peer_slot(r));
+  }
+  return operands;
+}
+
+/// One rank alone: its input is its output.
+[[nodiscard]] inline Program build_alone(Algorithm algorithm, const Shape& shape) {
+  ProgramBuilder builder{algorithm, shape, 0};
+  if (shape.count != 0) builder.copy({Place::kInput, 0, 0}, {Place::kOutput, 0, 0}, shape.bytes());
+  return builder.finish();
+}
+
+}  // namespace tensorwire::collective
