@@ -245,6 +245,7 @@ std::uint32_t ReferenceQp::reply_psn() const noexcept {
 }
 
 void ReferenceQp::on_reply_sent(const TxDesc& desc) {
+  end_broken_repetitions();
   Fetched* fetched = oldest_reply();
   require(fetched != nullptr, "an answer with data is owed to the peer, once");
   const wire::Headers& h = desc.headers;
@@ -271,7 +272,6 @@ void ReferenceQp::on_reply_sent(const TxDesc& desc) {
   if (!last) return;
   fetched->pending = false;
   fetched->answered = true;
-  end_broken_repetitions();
 }
 
 /// Whoever has had an answer gets it again only while its memory is there.

@@ -30,7 +30,8 @@ bool is_received(const Completion& completion) {
 void Run::settle(std::size_t number) {
   for (std::size_t i = 0; i < owner_count_[number]; ++i) {
     End& end = owners_[number][i].connection->ends[owners_[number][i].side];
-    end.ref.end_broken_repetitions();
+    // Found out when its packet is due, which the rate of the queue pair may put off.
+    if (!paced(end)) end.ref.end_broken_repetitions();
     discover_failure(end);
   }
   for (DatagramEnd* end : datagrams_at_[number]) end->discover_failure();
