@@ -1,6 +1,6 @@
 # The installed tree is relocatable: bin/tensorwire, lib/tensorwire/ with the drop-in libibverbs.so.1 and every library
-# that is not part of glibc, include/tensorwire/. The build tree has the same shape, so the program finds the drop-in
-# beside itself in both.
+# that is not part of glibc, lib/libtensorwire.so and include/tensorwire/ (TensorwirePackage). The build tree has the same
+# shape, so program and library find the drop-in beside themselves in both.
 set(TENSORWIRE_DOCDIR share/doc/tensorwire)
 
 if(TARGET tensorwire)

@@ -23,6 +23,7 @@ struct Variable {
 // clang-format off
 inline constexpr auto kVariables = std::to_array<Variable>({
     {"TENSORWIRE_ACK_FLOOR", "20ms", "the shortest acknowledge timeout of the soft HCA, whatever the queue pair asks for"},
+    {"TENSORWIRE_BOOTSTRAP_ADDRESS", "addresses of all interfaces", "address or interface of rank 0's host that a unique id (twGetUniqueId) names to the other ranks"},
     {"TENSORWIRE_BOOTSTRAP_TIMEOUT", "60s", "bound of the rendezvous and of each exchange between the ranks"},
     {"TENSORWIRE_DCQCN", "off", "congestion control of the soft HCA: off, paper (as published) or nic (as network cards do it)"},
     {"TENSORWIRE_DEVICE", "automatic", "RDMA device, as --device: mlx5_0, mlx5_0:1, soft, soft1"},

@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/time.hpp"
 
 namespace tensorwire::bootstrap {
+
+class Socket;
 
 inline constexpr int kMaxWorldSize = 65536;
 inline constexpr std::uint16_t kDefaultPort = 29500;
@@ -27,6 +31,8 @@ struct GroupOptions {
   int local_world_size = 1;  ///< ranks on this host
   std::string master_address = "127.0.0.1";
   std::uint16_t master_port = kDefaultPort;
+  std::vector<std::string> more_addresses;  ///< of rank 0: the others try them after master_address
+  std::shared_ptr<Socket> listener;         ///< rank 0: listens at the meeting place already; null: opened by join()
   std::string job;                 ///< the launcher's job identity; keeps jobs that share a port apart. May be empty.
   std::string secret;              ///< empty: no authentication. Never logged.
   Ps timeout = 60 * kSecond;       ///< bound of join() and of each collective call

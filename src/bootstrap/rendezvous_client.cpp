@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -35,7 +36,9 @@ class Client {
 
  private:
   void find_server() {
-    const std::vector<Address> addresses = resolve(options_.master_address, deadline_);
+    std::vector<Address> addresses = resolve(options_.master_address, deadline_);
+    for (const std::string& more : options_.more_addresses)
+      std::ranges::copy(resolve(more, deadline_), std::back_inserter(addresses));
     while (!look_once(addresses)) {
       if (monotonic_now() >= deadline_) {
         throw Error{what(),

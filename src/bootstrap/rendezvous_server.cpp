@@ -8,6 +8,7 @@
 #include <list>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -107,7 +108,12 @@ class Server {
 
   Joined run() {
     std::uint16_t port = 0;
-    listener_ = open_listener(options_, deadline_, port);
+    if (options_.listener) {
+      std::swap(listener_, *options_.listener);
+      port = options_.master_port;
+    } else {
+      listener_ = open_listener(options_, deadline_, port);
+    }
     if (port != options_.master_port) {
       log_info(fmt::format("port {} is taken by another program; the ranks meet at {}", options_.master_port, port));
     }

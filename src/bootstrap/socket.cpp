@@ -142,11 +142,11 @@ std::vector<Address> resolve(const std::string& host, Ps deadline) {
               "Set MASTER_ADDR (or --master-addr) to a name or address of rank 0's host"};
 }
 
-Socket listen_on(const Address& address, int& error) noexcept {
+Socket listen_on(const Address& address, int& error, bool both_families) noexcept {
   Socket socket = open_stream(address.family(), error);
   if (!socket) return socket;
   set_option(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (address.family() == AF_INET6) set_option(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  if (address.family() == AF_INET6) set_option(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, both_families ? 0 : 1);
   if (bind(socket.fd(), as_sockaddr(address), static_cast<socklen_t>(address.length())) != 0 ||
       listen(socket.fd(), kBacklog) != 0) {
     error = errno;

@@ -55,7 +55,8 @@ class Address {
 [[nodiscard]] std::vector<Address> resolve(const std::string& host, Ps deadline);
 
 /// A listening socket, or an empty one with `error` set to the errno.
-[[nodiscard]] Socket listen_on(const Address& address, int& error) noexcept;
+/// @param both_families  one on [::] takes IPv4 connections too
+[[nodiscard]] Socket listen_on(const Address& address, int& error, bool both_families = false) noexcept;
 
 /// A connected socket, or an empty one with `error` set to the errno (ETIMEDOUT at the deadline).
 [[nodiscard]] Socket connect_to(const Address& address, Ps deadline, int& error) noexcept;

@@ -42,6 +42,7 @@ bool Communicator::State::write(const WriteRequest& request) noexcept {
 bool Communicator::State::all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype,
                                      collective::Op op) noexcept try {
   if (broken_) return false;
+  if (abort_is_asked()) return fail(CommErrorKind::kAborted, -1, "aborted by a request");
   if (const auto problem = argument_problem(in, out, count, dtype, op)) return refuse(*problem);
   if (runner_->idle()) programs_->trim();
 
@@ -143,6 +144,7 @@ bool Communicator::State::watch(Operation& operation) noexcept {
     const std::scoped_lock lock{abort_mutex_};
     return fail(CommErrorKind::kAborted, -1, "aborted: " + abort_reason_);
   }
+  if (abort_is_asked()) return fail(CommErrorKind::kAborted, -1, "aborted by a request");
   if (group_->failed()) return fail_by_group();
   const Ps now = monotonic_now();
   if (operation.idle_since == 0) {

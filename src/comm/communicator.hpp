@@ -5,6 +5,7 @@
 // one line what happened and which rank is to blame.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -45,6 +46,10 @@ struct CommOptions {
   Ps operation_timeout = 60 * kSecond;    ///< wall-clock bound of one operation; 0: never
   Ps straggler_warning = 1 * kSecond;     ///< a warning that names who is waited for; 0: never
   std::uint16_t communicator_number = 0;  ///< part of every signature; distinct for communicators of one group
+
+  /// Once true, the operation under way or the next one is aborted: for those who may do no more than set a flag, as a
+  /// signal handler. Null: nobody. Outlives the communicator.
+  const std::atomic<bool>* abort_flag = nullptr;
 
   LinkFactory link_factory;  ///< empty: RDMA through libibverbs
 

@@ -65,6 +65,9 @@ class Communicator::State final : public collective::HostActions {
   void look_once_more() noexcept;
   /// Looks at what polls do not show: abort, dead ranks, the clock. False: failed.
   bool watch(Operation& operation) noexcept;
+  [[nodiscard]] bool abort_is_asked() const noexcept {
+    return options_.abort_flag != nullptr && options_.abort_flag->load(std::memory_order_relaxed);
+  }
   void account_wait(const Operation& operation) noexcept;
   [[nodiscard]] std::string waiting_text() const;
 

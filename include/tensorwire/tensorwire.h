@@ -1,0 +1,178 @@
+/* Tensorwire's C API: collectives between the processes ("ranks") of a job, over RoCEv2 and without a RDMA NIC where
+ * there is none. Link with -ltensorwire. The shape is that of NCCL; what is different is said where it is.
+ *
+ * Buffers are host memory; `stream` must be NULL. `count` counts elements. A collective is called by every rank of the
+ * communicator in the same order, with the same count, type, operator and root; ranks that disagree all get an error
+ * that names the rank and the difference, and no byte of their buffers is overwritten by another rank. A call returns
+ * when its result is complete and its buffers are no longer needed.
+ *
+ * Errors: every function returns a twResult_t. twGetLastError says in one line what happened, who is to blame and what
+ * to do. Invalid arguments and invalid usage leave the communicator as it was; any other error is final: each later
+ * call on that communicator returns it again. No call waits without a wall-clock bound (twConfig_t.operationTimeoutMs).
+ *
+ * Threads: different communicators may be used by different threads at the same time. One communicator is used by one
+ * thread at a time; a second one gets twInvalidUsage. From any thread, at any time until twCommDestroy: twCommAbort,
+ * twCommRequestAbort, twCommGetAsyncError, twGetLastError, twCommCount, twCommUserRank. In a signal handler:
+ * twCommRequestAbort only. After fork(), the child may not use its parent's communicators. */
+#ifndef TENSORWIRE_TENSORWIRE_H
+#define TENSORWIRE_TENSORWIRE_H
+
+#include <limits.h>
+#include <stddef.h>
+
+#define TENSORWIRE_MAJOR 0
+#define TENSORWIRE_MINOR 1
+#define TENSORWIRE_PATCH 0
+/* 10000 * major + 100 * minor + patch, as twGetVersion returns it. */
+#define TENSORWIRE_VERSION (10000 * TENSORWIRE_MAJOR + 100 * TENSORWIRE_MINOR + TENSORWIRE_PATCH)
+
+#if defined(__GNUC__)
+#define TW_API __attribute__((visibility("default")))
+#else
+#define TW_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One rank's end of a communicator. */
+typedef struct twComm* twComm_t;
+
+/* Numbers up to 7 mean what they mean in NCCL. */
+typedef enum {
+  twSuccess = 0,
+  twSystemError = 2,     /* the operating system or the transport failed */
+  twInternalError = 3,   /* a defect of this library, or memory ran out */
+  twInvalidArgument = 4, /* an argument makes no sense; nothing was sent */
+  twInvalidUsage = 5,    /* the call may not be made now; nothing was sent */
+  twRemoteError = 6,     /* another rank died or gave up */
+  twInProgress = 7,      /* twCommGetAsyncError: set-up is still under way */
+  twTimeout = 8,         /* not over within the operation's bound */
+  twDisagreement = 9,    /* the ranks made different calls */
+  twAborted = 10         /* by twCommAbort or twCommRequestAbort of this rank */
+} twResult_t;
+
+/* Element types; the numbers are NCCL's. */
+typedef enum {
+  twInt32 = 2,
+  twInt = 2,
+  twFloat16 = 6,
+  twHalf = 6,
+  twFloat32 = 7,
+  twFloat = 7,
+  twBfloat16 = 9
+} twDataType_t;
+
+/* Operators; the numbers are NCCL's. fp16 and bf16 are accumulated in fp32 and rounded once; see docs/collectives.md.
+ */
+typedef enum { twSum = 0, twMax = 2, twAvg = 4 } twRedOp_t;
+
+#define TW_UNIQUE_ID_BYTES 128
+/* Where the ranks of one communicator meet, and the secret that lets them in: treat it like a password. Plain bytes:
+ * send it to the other ranks by any means. */
+typedef struct {
+  char internal[TW_UNIQUE_ID_BYTES];
+} twUniqueId;
+
+/* "Use the default", for every int of twConfig_t. */
+#define TW_UNDEFINED INT_MIN
+
+typedef enum {
+  twPathAuto = 0,   /* the same-host link where the HCA has one and the peer is on this host, else RoCEv2 packets */
+  twPathPackets = 1 /* RoCEv2 packets always */
+} twPath_t;
+
+/* How a communicator is made. Begin with TW_CONFIG_INITIALIZER and set what you want. `depth` and `slotBytes` must be
+ * the same on all ranks. */
+typedef struct {
+  size_t size;        /* sizeof(twConfig_t), by the initializer */
+  int blocking;       /* 1 (default); 0: twCommInit* return at once with twInProgress and set-up goes on in a thread */
+  const char* device; /* NULL: TENSORWIRE_DEVICE, else automatic; "soft", "mlx5_0", "mlx5_0:1" */
+  int gidIndex;       /* default: TENSORWIRE_GID_INDEX, else the routable RoCE v2 entry is looked up */
+  int path;           /* a twPath_t */
+  int queuePairsPerPeer;  /* default 1 */
+  int dscp;               /* 0 to 63, default 26 */
+  int depth;              /* messages in flight from each rank to each other one, 2 to 64; default 2 */
+  int slotBytes;          /* of each such message: a multiple of 64; default 256 KiB, less with more than 16 ranks */
+  int operationTimeoutMs; /* bound of one operation, default 60000; 0: never */
+  int warningMs;          /* a log line names the rank that is waited for after so long, default 1000; 0: never */
+} twConfig_t;
+
+#define TW_CONFIG_INITIALIZER                                                                                     \
+  {                                                                                                               \
+    sizeof(twConfig_t), TW_UNDEFINED, NULL, TW_UNDEFINED, TW_UNDEFINED, TW_UNDEFINED, TW_UNDEFINED, TW_UNDEFINED, \
+        TW_UNDEFINED, TW_UNDEFINED, TW_UNDEFINED                                                                  \
+  }
+
+/* ---- Library ------------------------------------------------------------------------------------------------------
+ */
+
+/* @errors twInvalidArgument */
+TW_API twResult_t twGetVersion(int* version);
+
+/* A few words for a result; never NULL. */
+TW_API const char* twGetErrorString(twResult_t result);
+
+/* The line of the last error of this communicator, or with NULL of this thread's last call without one. "" when there
+ * was none. The text is valid until this thread's next call of twGetLastError. */
+TW_API const char* twGetLastError(twComm_t comm);
+
+/* ---- Communicators ------------------------------------------------------------------------------------------------
+ */
+
+/* Makes an id for one communicator. To be called in the process of rank 0, which keeps a port open until it joins.
+ * @errors twInvalidArgument, twSystemError */
+TW_API twResult_t twGetUniqueId(twUniqueId* id);
+
+/* Rank `rank` of `nranks` joins; returns when all are in, or after TENSORWIRE_BOOTSTRAP_TIMEOUT (60 s) with a line that
+ * names the ranks that are missing. On an error *comm is NULL.
+ * @errors twInvalidArgument, twSystemError (no device, no memory), twRemoteError (ranks missing or of other options) */
+TW_API twResult_t twCommInitRank(twComm_t* comm, int nranks, twUniqueId id, int rank);
+/* The same with a configuration; NULL for the defaults. */
+TW_API twResult_t twCommInitRankConfig(twComm_t* comm, int nranks, twUniqueId id, int rank, const twConfig_t* config);
+/* The ranks are those of the launcher (torchrun, mpirun, a PMI launcher, srun), as its environment says: RANK,
+ * WORLD_SIZE, MASTER_ADDR, MASTER_PORT and their like. No id is needed. Once for each run of the job's processes at a
+ * time.
+ * @errors as above, twInvalidUsage when no launcher's variables are there */
+TW_API twResult_t twCommInitFromEnv(twComm_t* comm, const twConfig_t* config);
+
+/* twSuccess; twInProgress while a non-blocking set-up goes on; else the error that ended this communicator.
+ * @errors twInvalidArgument */
+TW_API twResult_t twCommGetAsyncError(twComm_t comm, twResult_t* state);
+
+/* @errors twInvalidArgument, twInvalidUsage while set-up goes on */
+TW_API twResult_t twCommCount(twComm_t comm, int* nranks);
+TW_API twResult_t twCommUserRank(twComm_t comm, int* rank);
+
+/* Waits (5 s at most) until every peer has got what it needs of this rank, then gives back queue pairs, scratch memory
+ * and threads. Only twCommDestroy and the questions above may follow. All ranks call it.
+ * @errors twInvalidArgument, twInvalidUsage */
+TW_API twResult_t twCommFinalize(twComm_t comm);
+/* twCommFinalize where that was not called, then frees the handle. NULL is fine. */
+TW_API twResult_t twCommDestroy(twComm_t comm);
+
+/* Ends the communicator at once, here and on all other ranks: an operation under way in another thread returns
+ * twAborted within milliseconds, theirs twRemoteError. Everything is given back but the handle, so that the other
+ * thread finds a communicator that says twAborted: unlike NCCL, call twCommDestroy afterwards.
+ * @errors twInvalidArgument */
+TW_API twResult_t twCommAbort(twComm_t comm);
+/* Asks for the same from a signal handler: the operation under way, or the next one, returns twAborted.
+ * Async-signal-safe.
+ * @errors twInvalidArgument */
+TW_API twResult_t twCommRequestAbort(twComm_t comm);
+
+/* ---- Collectives --------------------------------------------------------------------------------------------------
+ */
+
+/* recv[i] = op over all ranks of send[i], for i in [0, count). `recv` may equal `send`; any other overlap is refused.
+ * The result has the same bits on all ranks and in every run.
+ * @errors twInvalidArgument, twInvalidUsage, and the final ones */
+TW_API twResult_t twAllReduce(const void* send, void* recv, size_t count, twDataType_t dtype, twRedOp_t op,
+                              twComm_t comm, void* stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

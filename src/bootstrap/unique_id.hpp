@@ -1,0 +1,28 @@
+// A meeting place as 128 bytes that a program carries to its other ranks by whatever means it has: rank 0's addresses
+// and port, the job's name and a fresh secret. Who holds the bytes may join; who does not cannot.
+//
+// The process that makes an id opens the port at once and keeps it until its rank 0 joins, so nobody can take it
+// between.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "bootstrap/options.hpp"
+
+namespace tensorwire::bootstrap {
+
+inline constexpr std::size_t kUniqueIdBytes = 128;
+using UniqueId = std::array<std::byte, kUniqueIdBytes>;
+
+/// To be called in the process that will be rank 0. TENSORWIRE_BOOTSTRAP_ADDRESS chooses what the others connect to;
+/// without it the id names up to four addresses of this host, and they try one after another.
+/// @throws Error: no port can be opened, the variable names neither an address nor an interface.
+[[nodiscard]] UniqueId make_unique_id();
+
+/// How rank `rank` of `world_size` joins by this id. Rank 0's takes the open port with it: once per id.
+/// @throws Error: not an id, made by another version, rank 0 in a process that did not make the id (or used it before).
+[[nodiscard]] GroupOptions options_of(std::span<const std::byte, kUniqueIdBytes> id, int rank, int world_size);
+
+}  // namespace tensorwire::bootstrap

@@ -1,0 +1,141 @@
+#include "comm/c_api_handle.hpp"
+
+#include <sched.h>
+
+#include <exception>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+
+using namespace tensorwire;
+
+namespace {
+
+constexpr Ps kAbortBound = 10 * kSecond;
+constexpr const char* kAbortReason = "twCommAbort was called";
+
+twResult_t to_result(comm::CommErrorKind kind) noexcept {
+  switch (kind) {
+    case comm::CommErrorKind::kArgument:
+      return twInvalidArgument;
+    case comm::CommErrorKind::kPeerFailed:
+      return twRemoteError;
+    case comm::CommErrorKind::kDisagreement:
+      return twDisagreement;
+    case comm::CommErrorKind::kTimeout:
+      return twTimeout;
+    case comm::CommErrorKind::kAborted:
+      return twAborted;
+    case comm::CommErrorKind::kTransport:
+      return twSystemError;
+    case comm::CommErrorKind::kInternal:
+      break;
+  }
+  return twInternalError;
+}
+
+}  // namespace
+
+twComm::twComm(bootstrap::GroupOptions group_options, comm::CommOptions options)
+    : group_options_(std::move(group_options)), options_(std::move(options)) {
+  options_.abort_flag = &abort_requested_;
+}
+
+twComm::~twComm() { static_cast<void>(wait_for_set_up()); }
+
+twResult_t twComm::set_up() noexcept try {
+  std::unique_ptr<bootstrap::Group> group;
+  try {
+    group = bootstrap::Group::join(group_options_);
+  } catch (const Error& error) {
+    return end_with(twRemoteError, error.what());
+  }
+  // An abort that came meanwhile, or an exception, is told to the others by the group's end.
+  if (abort_requested_) throw Error{"create a communicator", kAbortReason};
+  auto communicator = comm::Communicator::create(*group, options_);
+  const std::scoped_lock lock{mutex_};
+  group_ = std::move(group);
+  communicator_ = std::move(communicator);
+  state_.store(twSuccess, std::memory_order_release);
+  return twSuccess;
+} catch (const Error& error) {
+  return end_with(abort_requested_ ? twAborted : twSystemError, error.what());
+} catch (const std::exception& error) {
+  return end_with(twInternalError, error.what());
+}
+
+void twComm::set_up_in_thread() {
+  set_up_thread_ = std::thread{[this] { static_cast<void>(set_up()); }};
+}
+
+twResult_t twComm::wait_for_set_up() noexcept {
+  if (set_up_thread_.joinable()) set_up_thread_.join();
+  return state();
+}
+
+twResult_t twComm::result_of(bool done) noexcept {
+  if (done) return twSuccess;
+  const comm::CommError* error = communicator_->error();
+  if (error == nullptr) return end_with(twInternalError, "an operation failed without a reason");
+  const twResult_t result = to_result(error->kind);
+  return result == twInvalidArgument ? refuse(result, error->line) : end_with(result, error->line);
+}
+
+twResult_t twComm::refuse(twResult_t result, std::string line) noexcept {
+  set_line(std::move(line));
+  return result;
+}
+
+/// The first error stays.
+twResult_t twComm::end_with(twResult_t result, std::string line) noexcept {
+  const twResult_t before = state();
+  if (before != twSuccess && before != twInProgress) return before;
+  set_line(std::move(line));
+  state_.store(result, std::memory_order_release);
+  return result;
+}
+
+void twComm::set_line(std::string line) noexcept {
+  const std::scoped_lock lock{mutex_};
+  line_ = std::move(line);
+}
+
+std::string twComm::last_line() const {
+  const std::scoped_lock lock{mutex_};
+  return line_;
+}
+
+void twComm::close() noexcept {
+  static_cast<void>(wait_for_set_up());
+  give_back();
+}
+
+/// The farewell to the peers takes place outside of the lock, which questions from other threads need.
+void twComm::give_back() noexcept {
+  std::unique_ptr<comm::Communicator> communicator;
+  std::unique_ptr<bootstrap::Group> group;
+  {
+    const std::scoped_lock lock{mutex_};
+    communicator = std::move(communicator_);
+    group = std::move(group_);
+  }
+  communicator.reset();
+}
+
+void twComm::abort() noexcept {
+  request_abort();
+  {
+    const std::scoped_lock lock{mutex_};
+    if (communicator_ != nullptr) communicator_->abort(kAbortReason);
+  }
+  for (const Ps until = monotonic_now() + kAbortBound; monotonic_now() < until;) {
+    if (const HandleInUse mine{*this}; mine) {
+      static_cast<void>(wait_for_set_up());
+      static_cast<void>(end_with(twAborted, kAbortReason));
+      give_back();
+      return;
+    }
+    sched_yield();
+  }
+}

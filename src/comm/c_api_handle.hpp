@@ -1,0 +1,80 @@
+// What a twComm_t points to: a group, a communicator over it, and what callers of the C API may ask of both from any
+// thread. The handle lives until twCommDestroy; what it holds may go earlier (twCommFinalize, twCommAbort).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "bootstrap/group.hpp"
+#include "comm/communicator.hpp"
+#include "tensorwire/tensorwire.h"
+
+struct twComm {
+ public:
+  /// Joins by `group_options`, in a thread of its own or before it returns.
+  twComm(tensorwire::bootstrap::GroupOptions group_options, tensorwire::comm::CommOptions options);
+  ~twComm();
+  twComm(const twComm&) = delete;
+  twComm& operator=(const twComm&) = delete;
+
+  /// Joins and connects; the result is the state afterwards.
+  twResult_t set_up() noexcept;
+  void set_up_in_thread();
+  /// Waits for that thread, and returns the state afterwards.
+  twResult_t wait_for_set_up() noexcept;
+
+  [[nodiscard]] twResult_t state() const noexcept { return state_.load(std::memory_order_acquire); }
+  [[nodiscard]] int rank() const noexcept { return group_options_.rank; }
+  [[nodiscard]] int ranks() const noexcept { return group_options_.world_size; }
+
+  /// Null once closed.
+  [[nodiscard]] tensorwire::comm::Communicator* communicator() noexcept { return communicator_.get(); }
+  /// Takes over what the communicator says of its last call, and returns it as a result.
+  twResult_t result_of(bool done) noexcept;
+  /// Of a call that may not be made: the state stays.
+  twResult_t refuse(twResult_t result, std::string line) noexcept;
+
+  /// Awaits the peers, and gives everything back. Needs the handle in use.
+  void close() noexcept;
+  void abort() noexcept;
+  void request_abort() noexcept { abort_requested_.store(true, std::memory_order_relaxed); }
+
+  [[nodiscard]] std::string last_line() const;
+
+ private:
+  friend class HandleInUse;
+
+  twResult_t end_with(twResult_t result, std::string line) noexcept;
+  void set_line(std::string line) noexcept;
+  void give_back() noexcept;
+
+  tensorwire::bootstrap::GroupOptions group_options_;
+  tensorwire::comm::CommOptions options_;
+  std::atomic<twResult_t> state_{twInProgress};
+  std::atomic<bool> in_use_{false};
+  std::atomic<bool> abort_requested_{false};
+  std::thread set_up_thread_;
+  mutable std::mutex mutex_;  ///< guards the line, and the pointers below while they are set or reset
+  std::string line_;
+  std::unique_ptr<tensorwire::bootstrap::Group> group_;
+  std::unique_ptr<tensorwire::comm::Communicator> communicator_;
+};
+
+/// The right to use a handle's communicator: one thread at a time has it.
+class HandleInUse {
+ public:
+  explicit HandleInUse(twComm& handle) noexcept
+      : handle_(handle.in_use_.exchange(true, std::memory_order_acquire) ? nullptr : &handle) {}
+  ~HandleInUse() {
+    if (handle_ != nullptr) handle_->in_use_.store(false, std::memory_order_release);
+  }
+  HandleInUse(const HandleInUse&) = delete;
+  HandleInUse& operator=(const HandleInUse&) = delete;
+  [[nodiscard]] explicit operator bool() const noexcept { return handle_ != nullptr; }
+
+ private:
+  twComm* handle_;
+};
