@@ -18,7 +18,7 @@ Program build_one_shot(const Shape& shape, std::uint32_t rank, WriteSource sourc
   if (!from_input && bytes != 0) copied = builder.copy({Place::kInput, 0, 0}, {Place::kSendSlot, 0, 0}, bytes);
   const Location from{from_input ? Place::kInput : Place::kSendSlot, 0, 0};
 
-  std::vector<std::uint16_t> before_output;
+  std::vector<std::uint16_t> before_output{copied};  // in place, the sum overwrites what is copied
   for (const std::uint32_t peer : peers) {
     const std::uint16_t written = builder.write(peer, 0, from, 0, bytes, {copied});
     if (!from_input || bytes == 0) continue;

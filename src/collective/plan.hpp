@@ -150,6 +150,7 @@ class ProgramBuilder {
 
 /// One line per step, for people: `tensorwire plan`, test failures.
 [[nodiscard]] std::string to_string(const Program& program);
+[[nodiscard]] std::string to_string(const Program& program, std::size_t step);
 [[nodiscard]] std::string to_string(const Plan& plan);
 
 }  // namespace tensorwire::collective

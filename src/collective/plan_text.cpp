@@ -74,6 +74,8 @@ std::string to_string(const Program& program) {
   return lines;
 }
 
+std::string to_string(const Program& program, std::size_t step) { return action(program, program.steps[step]); }
+
 std::string to_string(const Plan& plan) {
   std::string lines;
   for (const Program& program : plan.programs) lines += to_string(program);
