@@ -28,17 +28,23 @@ inline constexpr auto kVariables = std::to_array<Variable>({
     {"TENSORWIRE_DCQCN", "off", "congestion control of the soft HCA: off, paper (as published) or nic (as network cards do it)"},
     {"TENSORWIRE_DEVICE", "automatic", "RDMA device, as --device: mlx5_0, mlx5_0:1, soft, soft1"},
     {"TENSORWIRE_FAULTS", "none", "faults that the soft HCA injects into its own traffic, for example drop=1%,seed=7"},
+    {"TENSORWIRE_FLIGHT_RECORD", "none", "folder for the last 64 operations of every rank whose communicator fails, a file each"},
     {"TENSORWIRE_GID_INDEX", "automatic", "GID index, as --gid-index; the automatic choice is the routable RoCE v2 entry"},
     {"TENSORWIRE_GID_LAYOUT", "v2", "GID table of soft HCA devices: v2 (RoCE v2 only) or connectx (v1/v2 pairs, IPv4 at 2 and 3)"},
     {"TENSORWIRE_GSO", "on", "whether the soft HCA hands the kernel several packets in one send (UDP_SEGMENT): on or off"},
     {"TENSORWIRE_LINE_RATE", "the interface's speed, else 100000", "line rate that DCQCN starts from and returns to, in Mb/s"},
     {"TENSORWIRE_LINK", "auto", "how soft HCA packets travel: auto (same-host link where possible) or packets (always RoCEv2 over UDP)"},
     {"TENSORWIRE_LOG", "warn", "what is written to stderr: off, error, warn, info or debug"},
+    {"TENSORWIRE_LOG_FORMAT", "text", "how that is written: text, or json (an object a line)"},
+    {"TENSORWIRE_METRICS", "none", "file that each rank writes its statistics to, for Prometheus; %r rank, %c communicator, %p process"},
+    {"TENSORWIRE_METRICS_INTERVAL", "10s", "how often that file is written anew; 0: when the communicator ends only"},
     {"TENSORWIRE_PCAP", "none", "file to which the soft HCA writes every packet it sends and receives; %p becomes the process id"},
     {"TENSORWIRE_RCVBUF", "8MiB", "receive buffer of the soft HCA as SO_RCVBUF counts it, as far as the system allows"},
     {"TENSORWIRE_SECRET", "none", "shared secret that every rank must prove to know at the rendezvous; never logged"},
     {"TENSORWIRE_SECRET_FILE", "none", "file whose first line is that secret"},
     {"TENSORWIRE_SOFT_LIBRARY", "lib/tensorwire/libibverbs.so.1 beside the program", "path of the user-space HCA drop-in"},
+    {"TENSORWIRE_TRACE", "none", "file that each rank writes a trace of its operations to, for Perfetto; %r, %c, %p as above"},
+    {"TENSORWIRE_TRACE_EVENTS", "131072", "the last events that a trace keeps"},
 });
 // clang-format on
 

@@ -122,6 +122,7 @@ void Runner::run(Instance& instance) noexcept {
 void Runner::finish_step(Instance& instance, std::uint16_t index) noexcept {
   const Program& program = *instance.segment.program;
   ++instance.done;
+  if (watcher_ != nullptr) watcher_->step_done(instance.segment, instance.number, index);
   for (const std::uint16_t dependent : program.dependents_of(program.steps[index])) satisfy(instance, dependent);
 }
 

@@ -104,6 +104,14 @@ struct Segment {
 
 enum class Failure : std::uint8_t { kNone, kTransport, kSignature, kProtocol };
 
+/// Is told of every step that is done: for traces.
+class StepWatcher {
+ public:
+  virtual ~StepWatcher() = default;
+  /// @param number of the segment on this rank, from 0; @param step its index in the program
+  virtual void step_done(const Segment& segment, std::uint64_t number, std::uint16_t step) noexcept = 0;
+};
+
 /// The first thing that went wrong; sticky.
 struct RunnerError {
   Failure failure = Failure::kNone;
@@ -126,6 +134,9 @@ class Runner {
  public:
   /// `scratch` has config.scratch_bytes() bytes, aligned to 64; `scratch_key` as in Piece.
   Runner(const RunnerConfig& config, std::byte* scratch, std::uint32_t scratch_key, Actions& actions);
+
+  /// Null: nobody. It outlives the runner.
+  void watch_steps(StepWatcher* watcher) noexcept { watcher_ = watcher; }
 
   /// Makes room for a program that is new; the only call that allocates. @throws Error when it does not fit the slots.
   void reserve(const Program& program);
@@ -214,6 +225,7 @@ class Runner {
   std::byte* scratch_;
   std::uint32_t scratch_key_;
   Actions* actions_;
+  StepWatcher* watcher_ = nullptr;
   std::vector<Pair> pairs_;
   std::vector<Instance> instances_;
   std::vector<std::uint64_t> arrived_;  ///< by slot_index: a bit for each message that is in

@@ -33,6 +33,13 @@ bool known(collective::DType dtype) noexcept {
 
 bool Communicator::State::write(const WriteRequest& request) noexcept {
   if (request.token != collective::kNoToken) ++user_writes_;
+  const Ps begun = trace_ != nullptr ? monotonic_now() : 0;
+  const bool posted = post(request);
+  if (trace_ != nullptr) trace_->on_write(request, begun);
+  return posted;
+}
+
+bool Communicator::State::post(const WriteRequest& request) noexcept {
   if (!options_.fault_hook) return link_->post_write(request);
   WriteRequest changed = request;
   options_.fault_hook(changed);
@@ -79,6 +86,8 @@ std::optional<std::string> Communicator::State::argument_problem(const void* in,
 bool Communicator::State::run(Operation& operation) noexcept {
   Waiter waiter{options_.wait, *link_};
   std::uint32_t idle_polls = 0;
+  const std::uint64_t observed =
+      observer_->begin(info_of(operation_sequence_, operation.programs->shape, operation.programs->algorithm));
   begin_segments(operation);
   for (;;) {
     if (runner_->error()) return fail_by_runner();
@@ -97,7 +106,7 @@ bool Communicator::State::run(Operation& operation) noexcept {
     ++idle_polls;
     waiter.pause();
   }
-  account_wait(operation);
+  observer_->end(observed, operation.idle_since, last_arrival_peer_);
   if (operation.programs->algorithm == collective::Algorithm::kOneShot) look_once_more();
   return true;
 }
@@ -129,6 +138,7 @@ void Communicator::State::begin_segments(Operation& operation) noexcept {
 void Communicator::State::take_events(int count) noexcept {
   for (int i = 0; i < count; ++i) {
     const LinkEvent& event = events_[static_cast<std::size_t>(i)];
+    const Ps begun = trace_ != nullptr ? monotonic_now() : 0;
     if (event.kind == LinkEventKind::kArrival) {
       last_arrival_peer_ = event.peer;
       runner_->on_arrival(event.peer, event.immediate);
@@ -136,6 +146,7 @@ void Communicator::State::take_events(int count) noexcept {
       --user_writes_;
       runner_->on_sent(event.token);
     }
+    if (trace_ != nullptr) trace_->on_event(event, begun);
   }
 }
 
@@ -158,6 +169,9 @@ bool Communicator::State::watch(Operation& operation) noexcept {
     operation.warn_at = kNever;
     log_warn(fmt::format("rank {}: all-reduce {} has waited {}; {}", config_.rank, operation_sequence_,
                          seconds_text(now - operation.idle_since), waiting_text()));
+    if (const auto waiting = runner_->waiting_for(); waiting.peer < config_.ranks) {
+      observer_->straggles(static_cast<int>(waiting.peer));
+    }
   }
   if (now >= operation.probe_at) {
     operation.probe_at = now + kProbeInterval;
@@ -176,10 +190,6 @@ std::string Communicator::State::waiting_text() const {
   return fmt::format("waiting for {} {}", group_->name(static_cast<int>(waiting.peer)), waiting.what);
 }
 
-void Communicator::State::account_wait(const Operation& operation) noexcept {
-  if (operation.idle_since != 0) waited_for_[last_arrival_peer_] += monotonic_now() - operation.idle_since;
-}
-
 bool Communicator::State::refuse(const std::string& why) noexcept {
   error_ = CommError{CommErrorKind::kArgument, -1, fmt::format("all-reduce on rank {}: {}", config_.rank, why)};
   return false;
@@ -195,6 +205,8 @@ bool Communicator::State::fail(CommErrorKind kind, int peer, const std::string& 
   // The others learn at once what they could only find out by waiting. A rank that died they see themselves; and where
   // ranks disagree, each names the culprit better than we could.
   if (kind != CommErrorKind::kPeerFailed && kind != CommErrorKind::kDisagreement) group_->abort(error_->line);
+  const auto waiting = runner_->waiting_for();
+  observer_->failed({error_->line, peer, waiting.peer, waiting.what});
   return false;
 }
 
@@ -261,9 +273,13 @@ CommStats Communicator::State::stats() const {
   stats.operations = operation_sequence_;
   stats.bytes = bytes_reduced_;
   stats.runner = runner_->counters();
+  stats.sizes = observer_->sizes();
+  stats.device = observer_->device();
+  stats.retransmissions = retransmissions(stats.device);
   for (std::uint32_t peer = 0; peer < config_.ranks; ++peer) {
     if (peer == config_.rank) continue;
-    stats.peers.push_back({static_cast<int>(peer), link_->describe(peer), link_->stats(peer), waited_for_[peer]});
+    stats.peers.push_back(
+        {static_cast<int>(peer), link_->describe(peer), link_->stats(peer), observer_->waited_for(peer)});
   }
   return stats;
 }

@@ -19,6 +19,7 @@
 #include "collective/builders.hpp"
 #include "collective/runner.hpp"
 #include "comm/link.hpp"
+#include "comm/statistics.hpp"
 #include "comm/wait_policy.hpp"
 
 namespace tensorwire::comm {
@@ -73,20 +74,6 @@ struct CommError {
   std::string line;  ///< for people
 };
 
-struct PeerReport {
-  int rank = 0;
-  std::string path;  ///< as Link::describe
-  PeerStats traffic;
-  Ps waited = 0;  ///< time that operations waited with this peer as the last to come
-};
-
-struct CommStats {
-  std::uint64_t operations = 0;
-  std::uint64_t bytes = 0;  ///< of user tensors reduced
-  collective::RunnerCounters runner;
-  std::vector<PeerReport> peers;
-};
-
 class Communicator {
  public:
   /// A collective call: every rank of the group creates the communicator at the same point with equal options.
@@ -113,6 +100,7 @@ class Communicator {
 
   /// The error of the last call that returned false, or null.
   [[nodiscard]] const CommError* error() const noexcept;
+  /// What was counted so far; a set-up call: it allocates.
   [[nodiscard]] CommStats stats() const;
   /// A counter of the device that the communicator runs over, by its mlx5 name ("port_xmit_packets",
   /// "out_of_sequence"); nothing where it has none of that name. The whole device counts, for all its users: take

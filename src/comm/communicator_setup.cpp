@@ -71,7 +71,9 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& options)
   link_ = make_link();
   runner_.emplace(config_, scratch_->bytes().data(), link_->scratch_key(), *this);
   programs_.emplace(config_.rank, options.slot_payload_bytes, options.thresholds);
-  waited_for_.assign(config_.ranks, 0);
+  observer_.emplace(Identity{config_.rank, config_.ranks, config_.communicator, group.host(group.rank())}, *link_);
+  trace_ = observer_->trace();
+  runner_->watch_steps(trace_);
   log_info(describe());
 }
 

@@ -10,11 +10,13 @@
 #include "base/mapped_memory.hpp"
 #include "bootstrap/group.hpp"
 #include "comm/communicator.hpp"
+#include "comm/observe/observer.hpp"
+#include "comm/observe/traced_actions.hpp"
 #include "comm/program_cache.hpp"
 
 namespace tensorwire::comm {
 
-class Communicator::State final : public collective::HostActions {
+class Communicator::State final : public TracedActions {
  public:
   /// Collective over the group. @throws Error.
   State(bootstrap::Group& group, const CommOptions& options);
@@ -59,6 +61,7 @@ class Communicator::State final : public collective::HostActions {
   [[nodiscard]] std::optional<std::string> argument_problem(const void* in, const void* out, std::size_t count,
                                                             collective::DType dtype, collective::Op op) const;
   bool run(Operation& operation) noexcept;
+  bool post(const WriteRequest& request) noexcept;
   /// Begins what can be, and gives back credit.
   void begin_segments(Operation& operation) noexcept;
   void take_events(int count) noexcept;
@@ -68,7 +71,6 @@ class Communicator::State final : public collective::HostActions {
   [[nodiscard]] bool abort_is_asked() const noexcept {
     return options_.abort_flag != nullptr && options_.abort_flag->load(std::memory_order_relaxed);
   }
-  void account_wait(const Operation& operation) noexcept;
   [[nodiscard]] std::string waiting_text() const;
 
   bool refuse(const std::string& why) noexcept;
@@ -85,6 +87,7 @@ class Communicator::State final : public collective::HostActions {
   collective::RunnerConfig config_;
   std::optional<MappedMemory> scratch_;
   std::unique_ptr<Link> link_;
+  std::optional<Observer> observer_;
   std::optional<collective::Runner> runner_;
   std::optional<ProgramCache> programs_;
   std::array<LinkEvent, 32> events_;
@@ -92,7 +95,6 @@ class Communicator::State final : public collective::HostActions {
   std::uint64_t bytes_reduced_ = 0;
   std::uint32_t last_arrival_peer_ = 0;
   std::uint32_t user_writes_ = 0;  ///< writes sourced from user memory that are not done
-  std::vector<Ps> waited_for_;     ///< by peer
   std::optional<CommError> error_;
   bool broken_ = false;  ///< the error is sticky
   std::atomic<bool> abort_requested_{false};

@@ -16,6 +16,7 @@
 
 #include "base/time.hpp"
 #include "collective/runner.hpp"
+#include "comm/observe/tally.hpp"
 
 namespace tensorwire::bootstrap {
 class Group;
@@ -47,6 +48,15 @@ struct LinkFailure {
 struct PeerStats {
   std::uint64_t messages_sent = 0, bytes_sent = 0;
   std::uint64_t messages_received = 0, bytes_received = 0;
+};
+
+/// A link's own count of them.
+struct PeerTally {
+  Tally messages_sent, bytes_sent, messages_received, bytes_received;
+
+  [[nodiscard]] PeerStats read() const noexcept {
+    return {messages_sent.get(), bytes_sent.get(), messages_received.get(), bytes_received.get()};
+  }
 };
 
 /// What a link needs to know when it is made. The same on every rank but for `scratch` and `rank`.
@@ -96,9 +106,10 @@ class Link {
 
   /// The first failure, or null.
   [[nodiscard]] virtual const LinkFailure* failure() const noexcept = 0;
+  /// Any thread.
   [[nodiscard]] virtual PeerStats stats(std::uint32_t peer) const noexcept = 0;
   /// A counter of the device beneath by the name mlx5 uses ("port_xmit_packets"); nullopt where there is none. The
-  /// whole device counts, other communicators of the process included: take differences.
+  /// whole device counts, other communicators of the process included: take differences. Any thread.
   [[nodiscard]] virtual std::optional<std::uint64_t> device_counter(std::string_view /*name*/) const {
     return std::nullopt;
   }

@@ -38,8 +38,8 @@ bool VerbsLink::post_write(const WriteRequest& request) noexcept {
     fail(index, verbs::explain_post(error, "an RDMA WRITE WITH IMMEDIATE", ends_of(lane)));
     return false;
   }
-  ++peer.stats.messages_sent;
-  for (const Piece& piece : request.pieces) peer.stats.bytes_sent += piece.bytes;
+  peer.tally.messages_sent.add(1);
+  for (const Piece& piece : request.pieces) peer.tally.bytes_sent.add(piece.bytes);
   return true;
 }
 
@@ -117,8 +117,8 @@ bool VerbsLink::take(const ibv_wc& completion, LinkEvent& event, bool& is_event)
     Lane& lane = lanes_[completion.wr_id];
     Peer& peer = peers_[lane.peer];
     ++lane.receives_to_post;
-    ++peer.stats.messages_received;
-    peer.stats.bytes_received += completion.byte_len;
+    peer.tally.messages_received.add(1);
+    peer.tally.bytes_received.add(completion.byte_len);
     event = {LinkEventKind::kArrival, lane.peer, verbs::immediate_of(completion), 0};
     is_event = true;
   } else if (completion.wr_id != kReclaim) {

@@ -41,7 +41,7 @@ class VerbsLink final : public Link {
   void wait(Ps bound) noexcept override;
   void abandon() noexcept override;
   [[nodiscard]] const LinkFailure* failure() const noexcept override { return failure_ ? &*failure_ : nullptr; }
-  [[nodiscard]] PeerStats stats(std::uint32_t peer) const noexcept override { return peers_[peer].stats; }
+  [[nodiscard]] PeerStats stats(std::uint32_t peer) const noexcept override { return peers_[peer].tally.read(); }
   [[nodiscard]] std::string describe(std::uint32_t peer) const override;
   [[nodiscard]] std::string describe_device() const override { return context_->describe(); }
   [[nodiscard]] std::optional<std::uint64_t> device_counter(std::string_view name) const override {
@@ -60,7 +60,7 @@ class VerbsLink final : public Link {
     std::uint64_t scratch_address = 0;
     std::uint32_t scratch_rkey = 0;
     std::uint32_t first_lane = 0;
-    PeerStats stats;
+    PeerTally tally;
   };
 
   // verbs_link_setup.cpp

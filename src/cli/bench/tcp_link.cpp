@@ -54,8 +54,8 @@ bool TcpLink::post_write(const comm::WriteRequest& request) noexcept {
   out.done = 0;
   out.total = kHeaderBytes + bytes;
   out.token = request.token;
-  ++peer.stats.messages_sent;
-  peer.stats.bytes_sent += bytes;
+  peer.tally.messages_sent.add(1);
+  peer.tally.bytes_sent.add(bytes);
   return flush(request.peer);
 }
 
@@ -114,7 +114,7 @@ bool TcpLink::take_header(std::uint32_t peer) noexcept {
 void TcpLink::finish_message(std::uint32_t peer, EventBuffer& out) noexcept {
   Incoming& in = peers_[peer].incoming;
   in.header_done = 0;
-  ++peers_[peer].stats.messages_received;
+  peers_[peer].tally.messages_received.add(1);
   out.events[out.count++] = {comm::LinkEventKind::kArrival, peer, in.immediate, 0};
 }
 
@@ -142,7 +142,7 @@ bool TcpLink::receive_some(std::uint32_t peer_rank, EventBuffer& out, bool& move
     in.offset += payload;
     in.left -= payload;
     bytes -= payload;
-    peer.stats.bytes_received += payload;
+    peer.tally.bytes_received.add(payload);
     if (in.left > 0) return true;
     finish_message(peer_rank, out);
     in.header = next;

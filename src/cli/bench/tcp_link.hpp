@@ -24,7 +24,7 @@ class TcpLink final : public comm::Link {
   int poll(std::span<comm::LinkEvent> events) noexcept override;
   void wait(Ps bound) noexcept override;
   [[nodiscard]] const comm::LinkFailure* failure() const noexcept override;
-  [[nodiscard]] comm::PeerStats stats(std::uint32_t peer) const noexcept override { return peers_[peer].stats; }
+  [[nodiscard]] comm::PeerStats stats(std::uint32_t peer) const noexcept override { return peers_[peer].tally.read(); }
   [[nodiscard]] std::string describe(std::uint32_t peer) const override;
 
  private:
@@ -53,7 +53,7 @@ class TcpLink final : public comm::Link {
     std::size_t head = 0;
     std::size_t queued = 0;
     Incoming incoming;
-    comm::PeerStats stats;
+    comm::PeerTally tally;
   };
   /// Where events of one poll go.
   struct EventBuffer {

@@ -1,0 +1,150 @@
+#include "comm/observe/trace_json.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "base/clock.hpp"
+#include "base/json_text.hpp"
+#include "base/units.hpp"
+
+namespace tensorwire::comm {
+
+namespace {
+
+constexpr int kOperations = 1, kSteps = 2, kWrites = 3, kCompletions = 4;
+
+std::string microseconds(Ps time) {
+  return fmt::format("{:.3f}", static_cast<double>(time) / static_cast<double>(kMicrosecond));
+}
+
+double realtime_us() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
+}
+
+std::string_view name_of(collective::StepKind kind) noexcept {
+  switch (kind) {
+    case collective::StepKind::kCopy:
+      return "copy";
+    case collective::StepKind::kWrite:
+      return "write";
+    case collective::StepKind::kSent:
+      return "sent";
+    case collective::StepKind::kArrival:
+      return "arrival";
+    case collective::StepKind::kMatch:
+      return "match";
+    case collective::StepKind::kReduce:
+      return "reduce";
+    case collective::StepKind::kRelease:
+      return "release";
+  }
+  return "unknown step";
+}
+
+/// The events of one rank as lines.
+class Lines {
+ public:
+  explicit Lines(const Identity& who) : who_(who) {
+    metadata("process_name", 0, fmt::format("rank {} of {} on {}", who.rank, who.ranks, who.host));
+    metadata("thread_name", kOperations, "operations");
+    metadata("thread_name", kSteps, "plan steps");
+    metadata("thread_name", kWrites, "work requests");
+    metadata("thread_name", kCompletions, "completions");
+  }
+
+  void add(const TraceEvent& event) {
+    switch (event.kind) {
+      case TraceKind::kOperation:
+        return operation(event);
+      case TraceKind::kStep:
+        return slice(event, kSteps, "step", std::string{name_of(event.step_kind)},
+                     fmt::format(R"("operation":{},"segment":{},"step":{},"peer":{},"message":{},"bytes":{})",
+                                 event.operation, event.number, event.step, event.peer, event.message, event.bytes));
+      case TraceKind::kWrite:
+        return message(event, kWrites, "to", 's', who_.rank, event.peer);
+      case TraceKind::kArrival:
+        return message(event, kCompletions, "from", 'f', event.peer, who_.rank);
+      case TraceKind::kSent:
+        return slice(
+            event, kCompletions, "completion", "sent",
+            fmt::format(R"("operation":{},"segment":{},"step":{})", event.operation, event.number, event.step));
+    }
+  }
+
+  [[nodiscard]] std::string take() && { return std::move(text_); }
+
+ private:
+  void line(const std::string& fields) {
+    text_ += text_.empty() ? "{" : ",\n{";
+    text_ += fields;
+    text_ += '}';
+  }
+
+  void metadata(std::string_view what, int track, const std::string& name) {
+    line(fmt::format(R"("ph":"M","pid":{},"tid":{},"name":"{}","args":{{"name":{}}})", who_.rank, track, what,
+                     json_quoted(name)));
+  }
+
+  void slice(const TraceEvent& event, int track, std::string_view category, const std::string& name,
+             const std::string& arguments) {
+    line(fmt::format(R"("ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":"{}","name":"{}","args":{{{}}})", who_.rank,
+                     track, microseconds(event.begun), microseconds(event.ended - event.begun), category, name,
+                     arguments));
+  }
+
+  void operation(const TraceEvent& event) {
+    OperationInfo info{event.operation, event.number, event.bytes, event.collective,
+                       event.algorithm, event.dtype,  event.op};
+    std::string arguments = fmt::format(R"({},"state":"{}")", json_fields(info), event.failed ? "failed" : "done");
+    if (event.waited > 0) {
+      arguments += fmt::format(R"(,"waited_us":{},"waited_for":{})", microseconds(event.waited), event.peer);
+    }
+    slice(event, kOperations, "operation",
+          fmt::format("{} {}", collective::name_of(event.collective), format_bytes(event.bytes)), arguments);
+  }
+
+  /// A write or an arrival, and its end of the arrow. Credit has no number of its own, so no arrow.
+  void message(const TraceEvent& event, int track, std::string_view preposition, char phase, std::uint32_t from,
+               std::uint32_t to) {
+    const bool credit = event.message == collective::kCreditMessage;
+    std::string arguments =
+        fmt::format(R"("operation":{},"peer":{},"bytes":{})", event.operation, event.peer, event.bytes);
+    if (!credit) arguments += fmt::format(R"(,"sequence":{},"message":{})", event.number, event.message);
+    slice(event, track, phase == 's' ? "work request" : "completion",
+          fmt::format("{} {} {}",
+                      credit         ? "credit"
+                      : phase == 's' ? "write"
+                                     : "arrival",
+                      preposition, event.peer),
+          arguments);
+    if (credit) return;
+    line(fmt::format(R"("ph":"{}","bp":"e","pid":{},"tid":{},"ts":{},"cat":"message","name":"message",)"
+                     R"("id":"{}.{}>{}.{}.{}")",
+                     phase, who_.rank, track, microseconds(event.begun), who_.communicator, from, to, event.number,
+                     event.message));
+  }
+
+  const Identity& who_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string trace_json(const TraceRecorder& recorder) {
+  const Identity& who = recorder.who();
+  Lines lines{who};
+  for (const TraceEvent& event : recorder.events()) lines.add(event);
+  const double origin = realtime_us() - static_cast<double>(monotonic_now()) / static_cast<double>(kMicrosecond);
+  const std::string other = fmt::format(
+      R"({{"producer":"tensorwire","version":1,"rank":{},"ranks":{},"communicator":{},"host":{},"process":{},)"
+      R"("clock_realtime_us":{:.3f},"events_dropped":{}}})",
+      who.rank, who.ranks, who.communicator, json_quoted(who.host), getpid(), origin, recorder.dropped());
+  return "{\"displayTimeUnit\":\"ns\",\"otherData\":" + other + ",\"traceEvents\":[\n" + std::move(lines).take() +
+         "\n]}\n";
+}
+
+}  // namespace tensorwire::comm
