@@ -30,6 +30,7 @@ int run(int argc, char** argv) {
   add_bench(app, status);
   add_soft(app, status);
   add_env(app, status);
+  add_trace(app, status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -15,5 +15,6 @@ void add_bench_decode(CLI::App& parent, int& status);
 void add_bench_allreduce(CLI::App& parent, int& status);
 void add_soft(CLI::App& parent, int& status);
 void add_env(CLI::App& parent, int& status);
+void add_trace(CLI::App& parent, int& status);
 
 }  // namespace tensorwire::cli

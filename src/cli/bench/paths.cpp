@@ -121,7 +121,10 @@ class BareTcpPath final : public BenchPath {
 
 std::unique_ptr<BenchPath> make_comm_path(const std::string& name, bootstrap::Group& group,
                                           const PathOptions& options) {
+  // All ranks make the same paths in the same order. Distinct numbers keep apart what they trace and count.
+  static std::uint16_t made = 0;
   comm::CommOptions comm = options.comm;
+  comm.communicator_number = made++;
   if (name == "roce") comm.path = comm::PathChoice::kPackets;
   if (name == "tcp") {
     comm.link_factory = [](bootstrap::Group& g, const comm::LinkSetup& setup) {

@@ -87,9 +87,11 @@ void Observer::write_record(const FailureNote& note, Ps now) {
   }
   if (record_.begun() == 0) return;
   const FlightRecord::Entry& last = record_.last();
-  const std::string line = fmt::format("rank {}: failed in {}, {} after it began", who_.rank, to_string(last.info),
-                                       format_duration((now - last.begun) / kMicrosecond * kMicrosecond));
-  log_info(line + "; set TENSORWIRE_FLIGHT_RECORD=FOLDER for a record of the last 64 operations of every rank");
+  log_warn(fmt::format(
+      "rank {}: failed {} {}, {} after that began; set TENSORWIRE_FLIGHT_RECORD=FOLDER for the last {} operations of "
+      "every rank",
+      who_.rank, last.ended == 0 ? "in" : "after", to_string(last.info),
+      format_duration((now - last.begun) / kMicrosecond * kMicrosecond), FlightRecord::kOperations));
 }
 
 void Observer::process_exits() noexcept {

@@ -1,0 +1,45 @@
+// `tensorwire trace`: what to do with the files that TENSORWIRE_TRACE made.
+#include <fmt/format.h>
+
+#include "base/atomic_file.hpp"
+#include "cli/program.hpp"
+#include "cli/trace/merge.hpp"
+
+namespace tensorwire::cli {
+
+namespace {
+
+struct MergeFlags {
+  std::vector<std::string> files;
+  std::string output;
+};
+
+void merge(const MergeFlags& flags) {
+  std::vector<RankTrace> traces;
+  for (const std::string& file : flags.files) traces.push_back(read_rank_trace(file));
+  const MergedTrace merged = merge_traces(std::move(traces));
+  replace_file(flags.output, merged.content.dump() + "\n");
+  for (const ClockAlignment& clock : merged.clocks) {
+    const std::string how = clock.by_messages
+                                ? fmt::format("known within {:.1f} us by messages", clock.within_us)
+                                : std::string{"by the system's clock: no messages both ways lead to the first file"};
+    fmt::print("{}: rank {}, communicator {}, clock moved by {:.3f} us, {}\n", clock.path, clock.rank,
+               clock.communicator, clock.offset_us, how);
+  }
+  fmt::print("{}: {} files, {} messages with both ends; open it at ui.perfetto.dev\n", flags.output,
+             merged.clocks.size(), merged.messages);
+}
+
+}  // namespace
+
+void add_trace(CLI::App& parent, int& /*status*/) {
+  CLI::App* trace = parent.add_subcommand("trace", "work on traces (TENSORWIRE_TRACE=file makes them)");
+  trace->require_subcommand(1);
+  CLI::App* command = trace->add_subcommand("merge", "put the traces of all ranks into one file, on one clock");
+  auto flags = std::make_shared<MergeFlags>();
+  command->add_option("files", flags->files, "a trace of each rank")->required()->check(CLI::ExistingFile);
+  command->add_option("-o,--output", flags->output, "the file to write")->required();
+  command->callback([flags] { merge(*flags); });
+}
+
+}  // namespace tensorwire::cli
