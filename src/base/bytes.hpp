@@ -30,6 +30,11 @@ constexpr void store_le32(std::byte* p, std::uint32_t v) noexcept {
   for (int i = 0; i < 4; ++i) p[i] = static_cast<std::byte>(v >> (8 * i));
 }
 
+constexpr void store_le64(std::byte* p, std::uint64_t v) noexcept {
+  store_le32(p, static_cast<std::uint32_t>(v));
+  store_le32(p + 4, static_cast<std::uint32_t>(v >> 32));
+}
+
 [[nodiscard]] constexpr std::uint16_t load_be16(const std::byte* p) noexcept {
   return static_cast<std::uint16_t>((std::to_integer<unsigned>(p[0]) << 8) | std::to_integer<unsigned>(p[1]));
 }
@@ -50,6 +55,10 @@ constexpr void store_le32(std::byte* p, std::uint32_t v) noexcept {
   std::uint32_t v = 0;
   for (int i = 3; i >= 0; --i) v = (v << 8) | std::to_integer<std::uint32_t>(p[i]);
   return v;
+}
+
+[[nodiscard]] constexpr std::uint64_t load_le64(const std::byte* p) noexcept {
+  return load_le32(p) | std::uint64_t{load_le32(p + 4)} << 32;
 }
 
 }  // namespace tensorwire

@@ -67,7 +67,7 @@ ChannelFds ChannelFds::duplicate() const {
 // ---- OutgoingChannel
 
 OutgoingChannel::Made OutgoingChannel::offer(std::uint32_t peer_ipv4, std::uint8_t slot, const wire::Gid& own_address,
-                                             const ProbeWord& probe, Ps bound) {
+                                             const ProbeWord& probe, std::uint64_t withdrawals, Ps bound) {
   const int bound_ms = static_cast<int>(bound / kMillisecond);
   ConnectResult connection = connect_to_peer(peer_ipv4, slot, bound_ms);
   if (!connection.socket) {
@@ -81,7 +81,8 @@ OutgoingChannel::Made OutgoingChannel::offer(std::uint32_t peer_ipv4, std::uint8
                           .address = own_address,
                           .ring_slots = kRingSlots,
                           .slot_data_bytes = kSlotDataBytes,
-                          .probe = probe};
+                          .probe = probe,
+                          .withdrawals = withdrawals};
   const int error =
       send_offer(fds.socket.get(), greeting, memory.fd(), fds.wake_consumer.get(), fds.wake_producer.get());
   if (error != 0) return {nullptr, why_no_connection(error), true};
@@ -100,12 +101,13 @@ OutgoingChannel::Made OutgoingChannel::offer(std::uint32_t peer_ipv4, std::uint8
   }
 }
 
-bool OutgoingChannel::write_record(const transport::TxDesc& desc, std::uint32_t inline_bytes) noexcept {
+bool OutgoingChannel::write_record(const transport::Engine& engine, const transport::TxDesc& desc,
+                                   std::uint32_t inline_bytes) noexcept {
   const RingSlot slot = ring_.next_slot();
   // Nobody acknowledges a READ response, so its source may change as soon as it left: it leaves as bytes.
   const bool response = wire::traits(desc.headers.opcode).response;
   if (!desc.inline_pieces && !response && desc.payload_bytes > inline_bytes) {
-    encode_pulled(desc, slot);
+    encode_pulled(desc, engine.withdrawals_of(desc.src_qpn), slot);
     return true;
   }
   return transport::gather(desc, encode_inline(desc.headers, desc.payload_bytes, slot), nullptr);
@@ -116,7 +118,7 @@ void OutgoingChannel::send(transport::Engine& engine, std::span<const transport:
   for (const transport::TxDesc& desc : descs) {
     if (!alive_ || !ring_.has_room(1)) {
       ++counters.tx_lost;
-    } else if (write_record(desc, inline_bytes)) {
+    } else if (write_record(engine, desc, inline_bytes)) {
       ring_.publish();
       ++counters.tx_records;
     } else {
@@ -187,7 +189,13 @@ IncomingChannel::Step IncomingChannel::place(transport::Engine& engine, const tr
     life_ = verdict.qp->life();
     const auto pieces = std::span(verdict.pieces).first(verdict.piece_count);
     const std::uint64_t bytes = std::min(pull_budget, record_.payload_bytes - pulled_);
-    const auto status = pull(peer_, std::span(record_.pieces).first(record_.piece_count), pieces, pulled_, bytes);
+    const Standing standing{verdict.qp->attributes().dest_qpn, record_.withdrawals};
+    const auto status =
+        pull(peer_, standing, std::span(record_.pieces).first(record_.piece_count), pieces, pulled_, bytes);
+    if (status == PullStatus::kWithdrawn) {
+      ++counters.rx_withdrawn;
+      return Step::kDone;
+    }
     if (status == PullStatus::kPeerGone) {
       broken_ = "its memory cannot be read any more (its process ended, or the kernel's ptrace policy changed)";
       return Step::kDone;

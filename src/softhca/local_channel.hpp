@@ -42,7 +42,7 @@ class OutgoingChannel {
   /// answer.
   /// @throws Error when this process has no memory or descriptors for a ring.
   [[nodiscard]] static Made offer(std::uint32_t peer_ipv4, std::uint8_t slot, const wire::Gid& own_address,
-                                  const ProbeWord& probe, Ps bound);
+                                  const ProbeWord& probe, std::uint64_t withdrawals, Ps bound);
 
   OutgoingChannel(RingMemory memory, ChannelFds fds) noexcept : ring_(std::move(memory)), fds_(std::move(fds)) {}
 
@@ -64,7 +64,8 @@ class OutgoingChannel {
   [[nodiscard]] const ChannelFds& fds() const noexcept { return fds_; }
 
  private:
-  [[nodiscard]] bool write_record(const transport::TxDesc& desc, std::uint32_t inline_bytes) noexcept;
+  [[nodiscard]] bool write_record(const transport::Engine& engine, const transport::TxDesc& desc,
+                                  std::uint32_t inline_bytes) noexcept;
 
   RingProducer ring_;
   ChannelFds fds_;

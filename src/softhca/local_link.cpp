@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "base/random.hpp"
 #include "softhca/local_channel.hpp"
+#include "transport/withdrawals.hpp"
 
 namespace tensorwire::softhca {
 namespace {
@@ -54,6 +55,7 @@ struct LocalLink::Impl {
     if (!events) throw system_error("start the same-host link", errno, "Raise the limit of open files (ulimit -n)");
     config.inline_bytes = std::clamp<std::uint32_t>(config.inline_bytes, transport::kMaxInlineBytes, kSlotDataBytes);
     *probe_word = entropy64();
+    host.engine().count_withdrawals(withdrawals.get());
   }
 
   LocalLink& self;
@@ -62,6 +64,7 @@ struct LocalLink::Impl {
   const HostIdentity identity = own_identity();
   /// Its address is in our greetings, its value comes back with every pull from our memory.
   const std::unique_ptr<std::uint64_t> probe_word = std::make_unique<std::uint64_t>();
+  const std::unique_ptr<transport::Withdrawals> withdrawals = std::make_unique<transport::Withdrawals>();
   UniqueFd events;  ///< edge-triggered, so that eventfds need not be read
   std::vector<std::unique_ptr<Outgoing>> outgoing;
   std::vector<Outgoing*> by_path;  ///< path ids are dense
@@ -76,6 +79,9 @@ struct LocalLink::Impl {
   // ---- set-up
   [[nodiscard]] ProbeWord probe() const noexcept {
     return {reinterpret_cast<std::uint64_t>(probe_word.get()), *probe_word};
+  }
+  [[nodiscard]] std::uint64_t withdrawals_address() const noexcept {
+    return reinterpret_cast<std::uint64_t>(withdrawals.get());
   }
   [[nodiscard]] Outgoing* find(const Ends& ends) const noexcept;
   transport::PathId attach(const Ends& ends, std::unique_ptr<OutgoingChannel> channel);
@@ -107,7 +113,10 @@ LocalLink::LocalLink(LinkHost& host, const LocalLinkConfig& config)
   host.watch(impl_->events.get());
 }
 
-LocalLink::~LocalLink() { impl_->host.unwatch(impl_->events.get()); }
+LocalLink::~LocalLink() {
+  impl_->host.engine().count_withdrawals(nullptr);
+  impl_->host.unwatch(impl_->events.get());
+}
 
 PathChoice LocalLink::path_to(const wire::Gid& local, const ProcessAddress& peer, std::uint32_t peer_ipv4) {
   Impl& s = *impl_;
@@ -122,7 +131,8 @@ PathChoice LocalLink::path_to(const wire::Gid& local, const ProcessAddress& peer
   });
   if (choice.path) return choice;
 
-  auto made = OutgoingChannel::offer(peer_ipv4, peer.slot, local, s.probe(), s.config.handshake_bound);
+  auto made =
+      OutgoingChannel::offer(peer_ipv4, peer.slot, local, s.probe(), s.withdrawals_address(), s.config.handshake_bound);
   if (!made.channel) {
     if (made.peer_on_host) {
       log_warn(fmt::format("same-host link to {} is not used: {}; RoCEv2 packets instead", address_text(peer.gid),
@@ -168,8 +178,9 @@ std::unique_ptr<OutgoingChannel> LocalLink::Impl::connect_to_self(const wire::Gi
   ChannelFds producer = ChannelFds::make();
   ChannelFds consumer = producer.duplicate();
   if (!watch_eventfd(consumer.wake_consumer)) throw system_error("watch a same-host channel", errno);
-  incoming.push_back(std::make_unique<IncomingChannel>(
-      memory, std::move(consumer), PullSource{.pid = identity.pid, .same_process = true, .probe = probe()}, local));
+  const PullSource source{
+      .pid = identity.pid, .same_process = true, .probe = probe(), .withdrawals = withdrawals_address()};
+  incoming.push_back(std::make_unique<IncomingChannel>(memory, std::move(consumer), source, local));
   // The engine thread may be asleep already, and has not asked this channel to wake it.
   if (sleeping) std::ignore = incoming.back()->ring().prepare_sleep();
   return std::make_unique<OutgoingChannel>(memory, std::move(producer));
@@ -260,7 +271,10 @@ void LocalLink::Impl::answer(UniqueFd socket, Offer offer) {
     return;
   }
   ++counters.accepted;
-  const PullSource source{.pid = offer.pid, .same_process = offer.pid == identity.pid, .probe = offer.greeting.probe};
+  const PullSource source{.pid = offer.pid,
+                          .same_process = offer.pid == identity.pid,
+                          .probe = offer.greeting.probe,
+                          .withdrawals = offer.greeting.withdrawals};
   layout.answer.store(static_cast<std::uint32_t>(RingAnswer::kReady), std::memory_order_release);
   wake(wake_sender);
   incoming.push_back(std::make_unique<IncomingChannel>(
@@ -376,6 +390,7 @@ void LocalLink::visit_counters(const CounterSink& sink) const {
   sink("local_rx_records", c.rx_records);
   sink("local_rx_inline_bytes", c.rx_inline_bytes);
   sink("local_rx_pulled_bytes", c.rx_pulled_bytes);
+  sink("local_rx_withdrawn", c.rx_withdrawn);
   sink("local_tx_lost", c.tx_lost);
   sink("local_malformed", c.malformed);
   sink("local_wakeups", c.wakeups);

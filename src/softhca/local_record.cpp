@@ -13,7 +13,9 @@ constexpr std::size_t kLengthAt = 0, kKindAt = 4, kPieceCountAt = 5, kHeaderLeng
 constexpr std::size_t kTailAt = kHeadersAt + wire::kMaxHeaderBytes;
 constexpr std::size_t kTailBytes = kSlotBodyBytes - kTailAt;
 constexpr std::size_t kPieceBytes = 12;
-constexpr std::size_t kPiecesInBody = kTailBytes / kPieceBytes;
+constexpr std::size_t kWithdrawalsAt = kTailAt;
+constexpr std::size_t kPiecesAt = kWithdrawalsAt + sizeof(std::uint64_t);
+constexpr std::size_t kPiecesInBody = (kSlotBodyBytes - kPiecesAt) / kPieceBytes;
 static_assert(transport::kMaxSge * kPieceBytes <= kSlotDataBytes);
 static_assert(transport::kMaxInlineBytes <= kSlotDataBytes, "inline data has no address that could be pulled from");
 static_assert(mtu_bytes(transport::MtuCode::k4096) <= kSlotDataBytes, "a READ response is never pulled");
@@ -34,7 +36,7 @@ void encode_front(const wire::Headers& headers, std::uint32_t payload_bytes, std
   body[kHeaderLengthAt + 1] = std::byte{0};
 }
 
-/// The payload or the pieces: in the body's tail when it fits there.
+/// The payload: in the body's tail when it fits there.
 template <class Slot>
 auto tail_or_data(Slot& slot, std::size_t bytes) noexcept {
   return bytes <= kTailBytes ? slot.body.template subspan<kTailAt>().first(bytes) : slot.data.first(bytes);
@@ -58,7 +60,7 @@ bool decode_pieces(std::span<const std::byte> bytes, LocalRecord& out) noexcept 
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < out.piece_count; ++i) {
     const std::byte* const at = bytes.data() + i * kPieceBytes;
-    out.pieces[i] = {load_le32(at) | std::uint64_t{load_le32(at + 4)} << 32, load_le32(at + 8)};
+    out.pieces[i] = {load_le64(at), load_le32(at + 8)};
     sum += out.pieces[i].length;
   }
   return sum == out.payload_bytes;
@@ -71,12 +73,12 @@ std::span<std::byte> encode_inline(const wire::Headers& headers, std::uint32_t p
   return tail_or_data(slot, payload_bytes);
 }
 
-void encode_pulled(const transport::TxDesc& desc, RingSlot slot) noexcept {
+void encode_pulled(const transport::TxDesc& desc, std::uint64_t withdrawals, RingSlot slot) noexcept {
   encode_front(desc.headers, desc.payload_bytes, kPulled, desc.piece_count, slot);
-  std::byte* at = tail_or_data(slot, desc.piece_count * kPieceBytes).data();
+  store_le64(slot.body.data() + kWithdrawalsAt, withdrawals);
+  std::byte* at = desc.piece_count <= kPiecesInBody ? slot.body.data() + kPiecesAt : slot.data.data();
   for (std::size_t i = 0; i < desc.piece_count; ++i, at += kPieceBytes) {
-    store_le32(at, static_cast<std::uint32_t>(desc.pieces[i].address));
-    store_le32(at + 4, static_cast<std::uint32_t>(desc.pieces[i].address >> 32));
+    store_le64(at, desc.pieces[i].address);
     store_le32(at + 8, desc.pieces[i].length);
   }
 }
@@ -104,8 +106,9 @@ bool decode(RingSlot slot, LocalRecord& out) noexcept {
   if (!out.pulled || out.piece_count == 0 || out.piece_count > transport::kMaxSge) return false;
   std::array<std::byte, transport::kMaxSge * kPieceBytes> pieces;
   const std::size_t bytes = out.piece_count * kPieceBytes;
+  out.withdrawals = load_le64(body.data() + kWithdrawalsAt);
   if (out.piece_count <= kPiecesInBody) {
-    std::copy_n(body.data() + kTailAt, bytes, pieces.data());
+    std::copy_n(body.data() + kPiecesAt, bytes, pieces.data());
   } else {
     std::memcpy(pieces.data(), slot.data.data(), bytes);
     std::atomic_signal_fence(std::memory_order_seq_cst);

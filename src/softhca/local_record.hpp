@@ -2,7 +2,8 @@
 // as pieces of the sender's memory. The bytes come from another process: decode() trusts none of them.
 //
 // Body (120 bytes, little-endian): payload length 4 | kind 1 | pieces 1 | header length 1 | 0 | header stack 40 | 72
-// bytes of payload or six pieces; longer ones lie in the slot's data. A piece is address 8 | length 4.
+// bytes of payload, or withdrawals 8 and five pieces; longer ones lie in the slot's data. A piece is address 8 | length
+// 4.
 #pragma once
 
 #include <array>
@@ -29,6 +30,7 @@ struct LocalRecord {
   std::uint8_t piece_count = 0;      ///< 1..kMaxSge when pulled; their lengths add up to payload_bytes
   std::span<const std::byte> bytes;  ///< in the ring slot: valid until it is given back
   std::array<RemotePiece, transport::kMaxSge> pieces;
+  std::uint64_t withdrawals = 0;  ///< when pulled: of the sender's queue pair, while the message stands
 };
 
 /// Writes a record without payload bytes and returns where its `payload_bytes` (at most kSlotDataBytes) bytes go.
@@ -36,7 +38,8 @@ struct LocalRecord {
                                                  RingSlot slot) noexcept;
 
 /// Writes a record whose payload the receiver pulls. Every piece is registered memory, and there is at least one.
-void encode_pulled(const transport::TxDesc& desc, RingSlot slot) noexcept;
+/// `withdrawals` is the sender's count now (transport/withdrawals.hpp).
+void encode_pulled(const transport::TxDesc& desc, std::uint64_t withdrawals, RingSlot slot) noexcept;
 
 /// False for anything that encode_inline() and encode_pulled() do not write. Every field of a true answer is consistent
 /// with every other; what it asks for is for the engine to judge.

@@ -132,6 +132,7 @@ std::array<std::byte, Greeting::kBytes> encode(const Greeting& greeting) noexcep
   w.u32(greeting.slot_data_bytes);
   w.u64(greeting.probe.address);
   w.u64(greeting.probe.value);
+  w.u64(greeting.withdrawals);
   return out;
 }
 
@@ -152,6 +153,7 @@ std::optional<Greeting> decode_greeting(std::span<const std::byte> bytes) noexce
   greeting.slot_data_bytes = r.u32();
   greeting.probe.address = r.u64();
   greeting.probe.value = r.u64();
+  greeting.withdrawals = r.u64();
   return greeting;
 }
 

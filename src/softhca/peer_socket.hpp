@@ -18,7 +18,7 @@
 namespace tensorwire::softhca {
 
 /// Changes with the layout of Greeting, RingLayout or the records in it.
-inline constexpr std::uint32_t kLocalProtocolVersion = 1;
+inline constexpr std::uint32_t kLocalProtocolVersion = 2;
 
 /// Where a process stands: two processes with equal namespaces and boot ids mean the same thing by a process id.
 struct HostIdentity {
@@ -37,13 +37,14 @@ struct ProbeWord {
 };
 
 struct Greeting {
-  static constexpr std::size_t kBytes = 80;
+  static constexpr std::size_t kBytes = 88;
   std::uint32_t version = kLocalProtocolVersion;
   HostIdentity sender;
   wire::Gid address;  ///< the sender's own
   std::uint32_t ring_slots = 0;
   std::uint32_t slot_data_bytes = 0;
   ProbeWord probe;
+  std::uint64_t withdrawals = 0;  ///< address of the sender's transport::Withdrawals
 };
 [[nodiscard]] std::array<std::byte, Greeting::kBytes> encode(const Greeting& greeting) noexcept;
 /// Nothing when the magic or the length is wrong. With another version only `version` is read.

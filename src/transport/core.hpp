@@ -6,6 +6,7 @@
 #include "transport/memory.hpp"
 #include "transport/scheduler.hpp"
 #include "transport/timers.hpp"
+#include "transport/withdrawals.hpp"
 
 namespace tensorwire::transport {
 
@@ -17,12 +18,18 @@ struct Core {
   EventListener* events;
   MemoryTable memory;
   EngineCounters counters;
-  std::uint64_t lives = 0;  ///< how often a queue pair went to RTR
-  bool overrun = false;     ///< a completion queue was full: Engine looks after its queue pairs before it returns
+  std::uint64_t lives = 0;             ///< how often a queue pair went to RTR
+  Withdrawals* withdrawals = nullptr;  ///< a link's, where one asked for it
+  bool overrun = false;  ///< a completion queue was full: Engine looks after its queue pairs before it returns
   Timers timers{&QpLinks::timer};    ///< acknowledge timeout, RNR wait
   Timers pacing{&QpLinks::pacing};   ///< when a queue pair that congestion control holds back may send again
   Timers notices{&QpLinks::notice};  ///< when marks that were not told at once are told
   Scheduler scheduler;
+
+  /// To be called before anybody can learn that the queue pair's work requests are over.
+  void withdraw(std::uint32_t qpn) noexcept {
+    if (withdrawals != nullptr) withdrawals->count(qpn);
+  }
 };
 
 }  // namespace tensorwire::transport

@@ -152,6 +152,7 @@ QueuePair& Engine::create_qp(const QpInit& init) {
 
 void Engine::destroy_qp(QueuePair& queue_pair) {
   Qp& qp = static_cast<Qp&>(queue_pair);
+  impl_->withdraw(qp.qpn());
   qp.requester.stop();
   impl_->scheduler.remove(qp);
   impl_->memory.unbind_all(qp.qpn());
@@ -179,6 +180,12 @@ PathId Engine::create_path(const PathConfig& config) { return impl_->scheduler.a
 
 void Engine::set_path_window(PathId path, std::uint64_t window_bytes) {
   impl_->scheduler.set_window(path, window_bytes);
+}
+
+void Engine::count_withdrawals(Withdrawals* counts) noexcept { impl_->withdrawals = counts; }
+
+std::uint64_t Engine::withdrawals_of(std::uint32_t qpn) const noexcept {
+  return impl_->withdrawals != nullptr ? impl_->withdrawals->of(qpn) : 0;
 }
 
 void Engine::set_path_blocked(PathId path, bool blocked) noexcept { impl_->scheduler.set_blocked(path, blocked); }

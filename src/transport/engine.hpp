@@ -29,6 +29,7 @@
 namespace tensorwire::transport {
 
 class QueuePair;
+struct Withdrawals;
 
 /// A path is where the queue pairs towards one peer queue for the link: it has its own round-robin ready list and its
 /// own limit of unacknowledged bytes, and a link that cannot send on it (ring full, priority paused) blocks it without
@@ -188,6 +189,10 @@ class Engine {
   PathId create_path(const PathConfig& config);
   void set_path_window(PathId path, std::uint64_t window_bytes);
   void set_path_blocked(PathId path, bool blocked) noexcept;
+  /// For a link whose peers read messages where the sender has them (withdrawals.hpp). Null: no more.
+  void count_withdrawals(Withdrawals* counts) noexcept;
+  /// What a message that leaves now names; 0 where nobody counts.
+  [[nodiscard]] std::uint64_t withdrawals_of(std::uint32_t qpn) const noexcept;
 
   // ---- egress
   /// The owner saw work posted to qp (post_send): the engine looks at its send queue.

@@ -65,6 +65,7 @@ void Qp::change_drained(std::uint32_t mask, PathId path) noexcept {
 
 void Qp::enter_error() noexcept {
   const bool was_in_error = state() == QpState::kErr;
+  if (!was_in_error) core.withdraw(qpn());
   attributes_.state = QpState::kErr;
   state_.store(QpState::kErr, std::memory_order_release);
   flush();
@@ -87,6 +88,7 @@ void Qp::flush() noexcept {
 }
 
 void Qp::reset() noexcept {
+  core.withdraw(qpn());
   state_.store(QpState::kReset, std::memory_order_release);
   requester.stop();
   responder.stop();

@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
+#include <tuple>
 
+#include "transport/withdrawals.hpp"
 #include "transport/world.hpp"
 
 namespace tensorwire::softhca {
@@ -23,6 +26,7 @@ constexpr std::size_t kBytes = 10'000;
 class LocalChannelTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    sender_.engine.count_withdrawals(withdrawals_.get());
     auto [a, b] = world_.connect(0, 1, {}, {64, 64, 4, 4, 256}, path_);
     a_ = a;
     b_ = b;
@@ -51,11 +55,13 @@ class LocalChannelTest : public ::testing::Test {
   Buffer second_ = receiver_.buffer(kBytes);
   LocalLinkCounters counters_;
   std::uint64_t probe_ = 7;
+  const std::unique_ptr<transport::Withdrawals> withdrawals_ = std::make_unique<transport::Withdrawals>();
   RingMemory memory_ = RingMemory::create();
   ChannelFds fds_ = ChannelFds::make();
   IncomingChannel in_{memory_, fds_.duplicate(),
                       PullSource{.pid = static_cast<std::uint32_t>(::getpid()),
-                                 .probe = {reinterpret_cast<std::uint64_t>(&probe_), probe_}},
+                                 .probe = {reinterpret_cast<std::uint64_t>(&probe_), probe_},
+                                 .withdrawals = reinterpret_cast<std::uint64_t>(withdrawals_.get())},
                       sender_.gid};
   OutgoingChannel out_{memory_, std::move(fds_)};
 };
@@ -94,6 +100,47 @@ TEST_F(LocalChannelTest, AQueuePairThatIsGoneEndsAPull) {
   receiver_.engine.destroy_qp(*b_.qp);
   EXPECT_EQ(receive(1U << 20), 1U);
   EXPECT_EQ(counters_.rx_pulled_bytes, 4'000U);
+  EXPECT_FALSE(in_.finished());
+}
+
+/// Flushed or forgotten by its sender, whose memory may hold something else by now, a message does not complete; what
+/// the queue pair sends in its next life does.
+class Withdrawn : public LocalChannelTest, public ::testing::WithParamInterface<QpState> {};
+
+TEST_P(Withdrawn, AMessageThatItsSenderTookBackDoesNotComplete) {
+  ASSERT_EQ(b_.receive(5, {first_.sge(0, kBytes)}), 0);
+  send();
+  EXPECT_EQ(receive(4'000), 0U);
+  transport::QpAttr attr;
+  attr.state = GetParam();
+  ASSERT_EQ(sender_.engine.modify_qp(*a_.qp, attr, transport::kAttrState, 0), 0);
+  transport::test::fill(source_.bytes, 2);
+  EXPECT_EQ(receive(1U << 20), 1U);
+  EXPECT_TRUE(b_.poll().empty());
+  EXPECT_EQ(counters_.rx_withdrawn, 1U);
+
+  attr.state = QpState::kReset;
+  for (transport::test::End* end : {&a_, &b_})
+    ASSERT_EQ(end->host->engine.modify_qp(*end->qp, attr, transport::kAttrState, 0), 0);
+  std::ignore = a_.poll();
+  World::bring_up(a_, b_, {}, path_);
+  World::bring_up(b_, a_, {});
+  ASSERT_EQ(b_.receive(6, {second_.sge(0, kBytes)}), 0);
+  send();
+  EXPECT_EQ(receive(1U << 20), 1U);
+  const auto arrived = b_.poll();
+  ASSERT_EQ(arrived.size(), 1U);
+  EXPECT_EQ(arrived[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(second_.bytes, source_.bytes);
+}
+INSTANTIATE_TEST_SUITE_P(By, Withdrawn, ::testing::Values(QpState::kErr, QpState::kReset));
+
+TEST_F(LocalChannelTest, AMessageOfADestroyedQueuePairDoesNotComplete) {
+  ASSERT_EQ(b_.receive(5, {first_.sge(0, kBytes)}), 0);
+  send();
+  sender_.engine.destroy_qp(*a_.qp);
+  EXPECT_EQ(receive(1U << 20), 1U);
+  EXPECT_TRUE(b_.poll().empty());
   EXPECT_FALSE(in_.finished());
 }
 

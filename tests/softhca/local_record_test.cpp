@@ -62,11 +62,13 @@ TEST(LocalRecord, PiecesOfEveryCountComeBack) {
       desc.payload_bytes += desc.pieces[i].length;
     }
     desc.headers = write_headers(desc.payload_bytes);
-    encode_pulled(desc, slot.ref());
+    const std::uint64_t withdrawals = random.next();
+    encode_pulled(desc, withdrawals, slot.ref());
     LocalRecord record;
     ASSERT_TRUE(decode(slot.ref(), record));
     EXPECT_EQ(record.headers, desc.headers);
     EXPECT_TRUE(record.pulled);
+    EXPECT_EQ(record.withdrawals, withdrawals);
     ASSERT_EQ(record.piece_count, count);
     for (std::size_t i = 0; i < count; ++i) {
       EXPECT_EQ(record.pieces[i].address, desc.pieces[i].address);
@@ -92,7 +94,7 @@ TEST(LocalRecord, AcknowledgesComeBack) {
 class Damaged : public testing::Test {
  protected:
   // Offsets of the layout that local_record.hpp gives.
-  static constexpr std::size_t kKind = 4, kPieces = 5, kHeaderLength = 6, kHeaders = 8, kTail = 48;
+  static constexpr std::size_t kKind = 4, kPieces = 5, kHeaderLength = 6, kHeaders = 8, kFirstPiece = 56;
 
   void SetUp() override {
     transport::TxDesc desc;
@@ -101,7 +103,7 @@ class Damaged : public testing::Test {
     desc.pieces[1] = {nullptr, 0x9000, 3000};
     desc.payload_bytes = 8000;
     desc.headers = write_headers(8000);
-    encode_pulled(desc, slot_.ref());
+    encode_pulled(desc, 0, slot_.ref());
     ASSERT_TRUE(accepted());
   }
   bool accepted() {
@@ -120,8 +122,8 @@ TEST_F(Damaged, Kind) {
 TEST_F(Damaged, PieceCount) {
   for (int count = 0; count < 256; ++count) {
     slot_.body[kPieces] = static_cast<std::byte>(count);
-    // Two pieces are right; up to six, those after the second are zeros and add nothing.
-    EXPECT_EQ(accepted(), count >= 2 && count <= 6) << count;
+    // Two pieces are right; up to five, those after the second are zeros and add nothing.
+    EXPECT_EQ(accepted(), count >= 2 && count <= 5) << count;
   }
 }
 TEST_F(Damaged, HeaderLength) {
@@ -137,8 +139,8 @@ TEST_F(Damaged, PayloadLength) {
   }
 }
 TEST_F(Damaged, PieceLengthsThatOverflow) {
-  store_le32(slot_.body.data() + kTail + 8, UINT32_MAX);
-  store_le32(slot_.body.data() + kTail + 12 + 8, 8001);  // the sum is 8000 modulo 2^32
+  store_le32(slot_.body.data() + kFirstPiece + 8, UINT32_MAX);
+  store_le32(slot_.body.data() + kFirstPiece + 12 + 8, 8001);  // the sum is 8000 modulo 2^32
   EXPECT_FALSE(accepted());
 }
 TEST_F(Damaged, OpcodeWithoutPayload) {

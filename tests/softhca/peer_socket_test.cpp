@@ -42,7 +42,8 @@ Greeting greeting_of_this_process() {
           .address = wire::Gid::from_ipv4(address_of_test()),
           .ring_slots = kRingSlots,
           .slot_data_bytes = kSlotDataBytes,
-          .probe = {reinterpret_cast<std::uint64_t>(&g_probe), g_probe}};
+          .probe = {reinterpret_cast<std::uint64_t>(&g_probe), g_probe},
+          .withdrawals = 0x1234'5678'9abcULL};
 }
 
 // ---- greeting
@@ -61,6 +62,7 @@ TEST(Greeting, ComesBack) {
   EXPECT_EQ(back->slot_data_bytes, kSlotDataBytes);
   EXPECT_EQ(back->probe.address, g.probe.address);
   EXPECT_EQ(back->probe.value, g.probe.value);
+  EXPECT_EQ(back->withdrawals, g.withdrawals);
 }
 
 TEST(Greeting, WrongMagicOrLengthIsNone) {

@@ -11,6 +11,7 @@
 #include "base/random.hpp"
 #include "child_process.hpp"
 #include "softhca/host_memory.hpp"
+#include "transport/withdrawals.hpp"
 
 namespace tensorwire::softhca {
 namespace {
@@ -44,11 +45,14 @@ class Mapping {
 class Pull : public testing::Test {
  protected:
   static constexpr std::uint64_t kProbe = 0x0123'4567'89ab'cdefULL;
+  static constexpr Standing kStands{.qpn = 5 + 3 * transport::Withdrawals::kCounts, .withdrawals = 0};
+  static constexpr std::uint32_t kWithdrawn = 6;  ///< a QPN that took something back in the child
 
   void SetUp() override {
     probe_ = 0;
     child_.emplace([this] {
       probe_ = kProbe;
+      withdrawals_.count(kWithdrawn);
       for (std::size_t i = 0; i < kMebibyte; ++i) source_.data()[i] = pattern(i);
       ::munmap(source_.data() + kMebibyte, kMebibyte);  // the second half is not there in the child
       ready_.give();
@@ -67,7 +71,8 @@ class Pull : public testing::Test {
   [[nodiscard]] PullSource peer() const {
     return {.pid = static_cast<std::uint32_t>(child_->pid()),
             .same_process = false,
-            .probe = {reinterpret_cast<std::uint64_t>(&probe_), kProbe}};
+            .probe = {reinterpret_cast<std::uint64_t>(&probe_), kProbe},
+            .withdrawals = reinterpret_cast<std::uint64_t>(&withdrawals_)};
   }
   [[nodiscard]] transport::Piece target(std::size_t offset, std::size_t bytes) const {
     return {&region_, target_.address(offset), static_cast<std::uint32_t>(bytes)};
@@ -78,7 +83,7 @@ class Pull : public testing::Test {
   PullStatus pull_one(std::size_t from, std::size_t to, std::size_t bytes) {
     const RemotePiece remote = source(from, bytes);
     const transport::Piece local = target(to, bytes);
-    return pull(peer(), {&remote, 1}, {&local, 1}, 0, bytes);
+    return pull(peer(), kStands, {&remote, 1}, {&local, 1}, 0, bytes);
   }
   void clear() { std::memset(target_.data(), 0xee, 2 * kMebibyte); }
   void expect_pattern(std::size_t from, std::size_t to, std::size_t bytes) {
@@ -93,6 +98,7 @@ class Pull : public testing::Test {
   Mapping source_{2 * kMebibyte};
   Mapping target_{2 * kMebibyte};
   std::uint64_t probe_ = 0;
+  transport::Withdrawals withdrawals_;
   Signal ready_;
   Signal finish_;
   std::optional<ChildProcess> child_;
@@ -148,7 +154,7 @@ TEST_F(Pull, ScatteredPiecesInParts) {
     clear();
     for (std::uint64_t done = 0; done < total;) {
       const std::uint64_t n = std::min<std::uint64_t>(total - done, 1 + random.below(100'000));
-      ASSERT_EQ(pull(peer(), from, to, done, n), PullStatus::kOk);
+      ASSERT_EQ(pull(peer(), kStands, from, to, done, n), PullStatus::kOk);
       done += n;
     }
     std::size_t at = 0;
@@ -178,10 +184,10 @@ TEST_F(Pull, AProcessThatIsNotTheOneThatMadeTheOffer) {
   other.probe.value ^= 1;
   const RemotePiece remote = source(0, 100);
   const transport::Piece local = target(0, 100);
-  EXPECT_EQ(pull(other, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kPeerGone);
+  EXPECT_EQ(pull(other, kStands, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kPeerGone);
   other = peer();
   other.probe.address = source_.address(kMebibyte);  // not mapped there
-  EXPECT_EQ(pull(other, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kPeerGone);
+  EXPECT_EQ(pull(other, kStands, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kPeerGone);
 }
 
 TEST_F(Pull, ADeadProcess) {
@@ -190,7 +196,7 @@ TEST_F(Pull, ADeadProcess) {
   child_.reset();
   const RemotePiece remote = source(0, 100);
   const transport::Piece local = target(0, 100);
-  EXPECT_EQ(pull(dead, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kPeerGone);
+  EXPECT_EQ(pull(dead, kStands, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kPeerGone);
 }
 
 TEST_F(Pull, InsideOneProcess) {
@@ -200,13 +206,29 @@ TEST_F(Pull, InsideOneProcess) {
   const std::array<RemotePiece, 3> from{source(5, 1000), source(1005, 1), source(1006, 9000)};
   const std::array<transport::Piece, 2> to{target(10, 4000), target(4010, 6001)};
   clear();
-  ASSERT_EQ(pull(self, from, to, 0, 700), PullStatus::kOk);
-  ASSERT_EQ(pull(self, from, to, 700, 10'001 - 700), PullStatus::kOk);
+  ASSERT_EQ(pull(self, kStands, from, to, 0, 700), PullStatus::kOk);
+  ASSERT_EQ(pull(self, kStands, from, to, 700, 10'001 - 700), PullStatus::kOk);
   expect_pattern(5, 10, 10'001);
 
   ::munmap(source_.data() + kMebibyte, 4096);
   const RemotePiece gone = source(kMebibyte - 10, 20);
-  EXPECT_EQ(pull(self, {&gone, 1}, {to.data(), 1}, 0, 20), PullStatus::kMemoryGone);
+  EXPECT_EQ(pull(self, kStands, {&gone, 1}, {to.data(), 1}, 0, 20), PullStatus::kMemoryGone);
+}
+
+/// The bytes are there, and may be of something else.
+TEST_F(Pull, WhatWasTakenBackIsSaidToBe) {
+  const RemotePiece remote = source(0, 100);
+  const transport::Piece local = target(0, 100);
+  EXPECT_EQ(pull(peer(), {kWithdrawn, 0}, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kWithdrawn);
+  EXPECT_EQ(pull(peer(), {kWithdrawn, 1}, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kOk);
+  PullSource self = peer();
+  self.pid = static_cast<std::uint32_t>(::getpid());
+  self.same_process = true;
+  EXPECT_EQ(pull(self, {kWithdrawn, 1}, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kWithdrawn);
+  EXPECT_EQ(pull(self, {kWithdrawn, 0}, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kOk);
+  self.withdrawals = 8;
+  EXPECT_EQ(pull(self, {kWithdrawn, 0}, {&remote, 1}, {&local, 1}, 0, 100), PullStatus::kWithdrawn)
+      << "the HCA that counted is gone";
 }
 
 }  // namespace

@@ -95,7 +95,8 @@ struct HandMadePeer {
             .address = wire::Gid::from_ipv4(test_address(7)),
             .ring_slots = kRingSlots,
             .slot_data_bytes = kSlotDataBytes,
-            .probe = {reinterpret_cast<std::uint64_t>(&probe), probe}};
+            .probe = {reinterpret_cast<std::uint64_t>(&probe), probe},
+            .withdrawals = reinterpret_cast<std::uint64_t>(&probe)};
   }
 };
 
@@ -149,7 +150,7 @@ TEST(HostilePeer, RandomRingContentsHarmNobody) {
       }
       const RingSlot slot = ring.next_slot();
       if (wire::traits(desc.headers.opcode).payload) {
-        encode_pulled(desc, slot);
+        encode_pulled(desc, random.next(), slot);
       } else {
         std::ignore = encode_inline(desc.headers, 0, slot);
       }

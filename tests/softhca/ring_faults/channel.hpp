@@ -11,11 +11,13 @@
 
 #include "record.hpp"
 #include "softhca/local_channel.hpp"
+#include "transport/withdrawals.hpp"
 
 namespace tensorwire::softhca::faults {
 
 struct Channel {
-  Channel(std::size_t from_host, std::size_t to_host, const wire::Gid& sender, bool same_process);
+  Channel(std::size_t from_host, std::size_t to_host, const wire::Gid& sender, bool same_process,
+          const transport::Withdrawals& withdrawals);
 
   /// The model: records written, taken, and given back by the consumer.
   std::uint64_t published = 0;

@@ -44,8 +44,8 @@ MUTANTS = [
     Mutant("not_given_back", "records are taken and their slots kept",
            "local_channel.cpp", "  if (ring_.give_back()) {", "  if (taken > 1 && ring_.give_back()) {"),
     Mutant("published_before_written", "a record is handed over before its bytes are there",
-           "local_channel.cpp", "    } else if (write_record(desc, inline_bytes)) {\n      ring_.publish();",
-           "    } else if (ring_.publish(), write_record(desc, inline_bytes)) {"),
+           "local_channel.cpp", "    } else if (write_record(engine, desc, inline_bytes)) {\n      ring_.publish();",
+           "    } else if (ring_.publish(), write_record(engine, desc, inline_bytes)) {"),
     Mutant("responses_are_pulled", "a READ response is pulled later, when nobody keeps its source any more",
            "local_channel.cpp", "if (!desc.inline_pieces && !response && desc.payload_bytes > inline_bytes) {",
            "if (!desc.inline_pieces && desc.payload_bytes > inline_bytes) {"),
@@ -80,8 +80,19 @@ MUTANTS = [
            "remote_pull.cpp", "if (probe != source.probe.value) return PullStatus::kPeerGone;", ""),
     Mutant("short_pull_accepted", "a pull that stopped at a missing page is taken for whole",
            "remote_pull.cpp",
-           "return static_cast<std::uint64_t>(n) == bytes + sizeof probe ? PullStatus::kOk : PullStatus::kMemoryGone;",
-           "return PullStatus::kOk;"),
+           "  if (static_cast<std::uint64_t>(n) != sizeof probe + bytes + sizeof withdrawals) return PullStatus::kMemoryGone;\n"
+           "  return withdrawals", "  if (static_cast<std::uint64_t>(n) < sizeof probe + bytes + sizeof withdrawals) return PullStatus::kOk;\n"
+           "  return withdrawals"),
+    Mutant("taken_back_completes", "a message that its sender took back completes with what lies there now",
+           "remote_pull.cpp", "  return withdrawals == standing.withdrawals ? PullStatus::kOk : PullStatus::kWithdrawn;",
+           "  return withdrawals >= standing.withdrawals ? PullStatus::kOk : PullStatus::kWithdrawn;"),
+    Mutant("taken_back_in_process", "inside one process nobody takes a message back",
+           "remote_pull.cpp", "return n == sizeof withdrawals && withdrawals == standing.withdrawals ? PullStatus::kOk",
+           "return n == sizeof withdrawals ? PullStatus::kOk"),
+    Mutant("somebody_took_it_back", "the count of another queue pair is looked at",
+           "remote_pull.cpp", "transport::Withdrawals::index_of(qpn) * sizeof", "transport::Withdrawals::index_of(qpn + 1) * sizeof"),
+    Mutant("taken_back_is_an_error", "a message that was taken back ends the channel",
+           "local_channel.cpp", "      ++counters.rx_withdrawn;\n", "      ++counters.rx_withdrawn;\n      broken_ = \"taken back\";\n"),
 
     # --- records
     Mutant("inline_length_unchecked", "a record may carry more than its slot holds",

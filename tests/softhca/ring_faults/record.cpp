@@ -40,13 +40,14 @@ std::optional<Record> read_record(RingSlot slot) {
     return record;
   }
   if (kind != 2 || pieces == 0 || pieces > 16) return std::nullopt;
-  const std::byte* at = pieces <= 6 ? slot.body.data() + 48 : slot.data.data();
+  const std::byte* at = pieces <= 5 ? slot.body.data() + 56 : slot.data.data();
   std::uint64_t sum = 0;
   for (unsigned i = 0; i < pieces; ++i, at += 12) {
     record.pieces.push_back({load_le32(at) + (std::uint64_t{load_le32(at + 4)} << 32), load_le32(at + 8)});
     sum += record.pieces.back().length;
   }
   if (sum != bytes) return std::nullopt;
+  record.withdrawals = load_le64(slot.body.data() + 48);
   return record;
 }
 

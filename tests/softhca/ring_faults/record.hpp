@@ -19,6 +19,7 @@ struct Record {
   bool malformed = false;           ///< nothing else counts then
   std::vector<RemotePiece> pieces;  ///< where its payload is pulled from; none: it is in `payload`
   std::vector<std::byte> payload;
+  std::uint64_t withdrawals = 0;  ///< with `pieces`
 
   [[nodiscard]] bool pulled() const noexcept { return !pieces.empty(); }
   /// No process has memory at any of its pieces.

@@ -25,6 +25,7 @@ namespace tensorwire::softhca::faults {
   X(kBlocked, "ring: path blocked until there is room")                    \
   X(kUnblocked, "ring: path unblocked")                                    \
   X(kOldLife, "ring: a record of an earlier life")                         \
+  X(kWithdrawn, "ring: a message that its sender took back")               \
   X(kVanished, "ring: what was sent to a peer that is gone vanished")      \
   X(kSlept, "ring: a host fell asleep")                                    \
   X(kKeptAwake, "ring: a host found work instead of sleep")                \

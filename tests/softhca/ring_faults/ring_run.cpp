@@ -33,6 +33,7 @@ Scenario choose_scenario(Random& random) {
 
 RingRun::RingRun(std::uint64_t seed, RingWorkspace& workspace)
     : Run(seed, workspace, choose_scenario), points_(workspace) {
+  for (std::size_t i = 0; i < hosts_.size(); ++i) hosts_[i].engine.count_withdrawals(&withdrawals_[i]);
   mixed_ = random_.below(6) == 0;
   stalls_ = !mixed_ && random_.below(6) == 0;
   inline_bytes_ = std::array{0U, 64U, 512U, 512U, 4096U}[random_.below(5)];
@@ -54,7 +55,7 @@ RingRun::Route RingRun::route(std::size_t from, std::size_t to) {
   });
   if (again) points_.hit(RingPoint::kReconnected);
   SimHost& host = hosts_[from];
-  Channel& made = channels_.emplace_back(from, to, host.gid, random_.below(4) == 0);
+  Channel& made = channels_.emplace_back(from, to, host.gid, random_.below(4) == 0, withdrawals_[from]);
   made.path = host.engine.create_path({scenario_.path_window, true});
   // Its consumer may be asleep already, and is asked to look at this ring, too.
   if (sleepers_[to].asleep) made.consumer_asks = made.in->ring().prepare_sleep();

@@ -71,6 +71,7 @@ class RingRun final : public Run {
                                                            const Judgement& judgement, std::uint64_t bytes);
   void refuse_pull(Channel& channel, const Record& record, const Judgement& judgement, Connection& connection,
                    std::size_t side);
+  void pull_withdrawn(Channel& channel, const Record& record, const Judgement& judgement, std::uint64_t bytes);
   void pull_from_stranger(Channel& channel, const Record& record, const Judgement& judgement, std::uint64_t bytes);
   void abandon(Channel& channel);
   std::size_t receive(Channel& channel, std::uint64_t pull_bytes);
@@ -94,6 +95,8 @@ class RingRun final : public Run {
   std::uint32_t reserve_ = 0;       ///< slots that must be free, or the path is blocked
   std::uint32_t pull_bytes_ = 0;    ///< of one step
   std::deque<Channel> channels_;
+  /// What the hosts took back.
+  std::array<transport::Withdrawals, transport::faults::Adversary::kMaxHosts> withdrawals_{};
   std::array<Sleeper, transport::faults::Adversary::kMaxHosts> sleepers_{};
   std::array<LocalLinkCounters, transport::faults::Adversary::kMaxHosts> counters_{};
 };

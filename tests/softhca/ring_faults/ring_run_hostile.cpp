@@ -13,7 +13,7 @@ using transport::faults::require;
 Channel& RingRun::hostile_channel(std::size_t victim, const wire::Gid& sender) {
   for (Channel& channel : channels_)
     if (channel.hand && channel.in && channel.to == victim && channel.sender == sender) return channel;
-  Channel& made = channels_.emplace_back(victim, victim, sender, false);
+  Channel& made = channels_.emplace_back(victim, victim, sender, false, withdrawals_[victim]);
   made.out.reset();
   made.hand.emplace(*made.memory);
   if (sleepers_[victim].asleep) made.consumer_asks = made.in->ring().prepare_sleep();
@@ -34,7 +34,7 @@ void RingRun::put(Channel& channel, const Label& label, const wire::Headers& hea
   if (!channel.has_room(1)) return;
   const RingSlot slot = channel.hand->next_slot();
   if (pulled) {
-    encode_pulled(nowhere(headers, bytes), slot);
+    encode_pulled(nowhere(headers, bytes), 0, slot);
   } else {
     std::ranges::fill(encode_inline(headers, bytes, slot), std::byte{0xee});
   }

@@ -45,6 +45,11 @@ std::vector<std::byte> gather(const std::vector<RemotePiece>& pieces, std::uint6
   return {all.begin() + static_cast<std::ptrdiff_t>(offset), all.begin() + static_cast<std::ptrdiff_t>(offset + count)};
 }
 
+/// Whether its sender has taken nothing back since it wrote the record: what is in memory is the message.
+bool stands(const Record& record, const End& sender) {
+  return record.label.life == sender.life && (sender.ref.state == QpState::kRts || sender.ref.state == QpState::kSqd);
+}
+
 /// The target of a pull that fails: every byte of it is afterwards what it was or what was to be pulled.
 class Suspects {
  public:
@@ -268,6 +273,7 @@ void RingRun::place_pulled(Channel& channel, const Record& record, const Judgeme
     receive(channel, bytes);
     return refuse_pull(channel, record, judgement, connection, side);
   }
+  if (!stands(record, connection.ends[1 - side])) return pull_withdrawn(channel, record, judgement, bytes);
   if (const auto page = page_to_break(channel, record, judgement, bytes)) {
     const Suspects suspects(channel, record, judgement, bytes);
     {
@@ -322,6 +328,19 @@ void RingRun::refuse_pull(Channel& channel, const Record& record, const Judgemen
                           std::size_t side) {
   require(hosts_[channel.to].arena.intact(judgement.address, record.bytes), "only the record's bytes are written");
   connection.ends[side].ref.reject(judgement, record.headers, now_);
+  settle(channel.to);
+  popped(channel);
+}
+
+/// It counts as lost, however much of it was in place.
+void RingRun::pull_withdrawn(Channel& channel, const Record& record, const Judgement& judgement, std::uint64_t bytes) {
+  points_.hit(RingPoint::kWithdrawn);
+  trace_.note(now_, channel.to, "taken back by its sender");
+  const Suspects suspects(channel, record, judgement, bytes);
+  const std::uint64_t before = counters_[channel.to].rx_withdrawn;
+  require(receive(channel, bytes) == 1, "what was taken back is not waited for");
+  require(counters_[channel.to].rx_withdrawn == before + 1, "what was taken back does not complete");
+  suspects.settle(hosts_[channel.to].arena);
   settle(channel.to);
   popped(channel);
 }

@@ -408,4 +408,13 @@ MUTANTS = [
            "  replies_done(qp);\n}\n\nstd::size_t Scheduler::fill_control"),
     Mutant("pace_outlives_queue_pair", "a queue pair that fails keeps the timer of its rate",
            "qp.cpp", "  core.pacing.cancel(*this);\n", ""),
+
+    # --- what is taken back (withdrawals.hpp)
+    Mutant("failure_takes_nothing_back", "who reads messages in place is not told of a failure",
+           "qp.cpp", "  if (!was_in_error) core.withdraw(qpn());\n", "", unit_tests="WithdrawalsTest.*"),
+    Mutant("reset_takes_nothing_back", "who reads messages in place is not told of a reset",
+           "qp.cpp", "void Qp::reset() noexcept {\n  core.withdraw(qpn());\n", "void Qp::reset() noexcept {\n",
+           unit_tests="WithdrawalsTest.*"),
+    Mutant("destruction_takes_nothing_back", "who reads messages in place is not told of the end of a queue pair",
+           "engine.cpp", "  impl_->withdraw(qp.qpn());\n", "", unit_tests="WithdrawalsTest.*"),
 ]
