@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collective/plan.hpp"
+#include "collective/builders.hpp"
 
 namespace tensorwire::collective {
 
@@ -47,6 +47,30 @@ class Chunks {
     operands.push_back(r == rank ? Location{Place::kInput, 0, input_offset} : peer_slot(r));
   }
   return operands;
+}
+
+/// From the block of one rank to the next in user memory. @param block_stride as in BuildOptions.
+[[nodiscard]] inline std::uint64_t stride_bytes(const Shape& shape, std::uint64_t block_stride) noexcept {
+  return (block_stride != 0 ? block_stride : shape.count) * element_bytes(shape.dtype);
+}
+
+/// The first `bytes` of the input to the slots of all `peers`, as message 0. Returns what must be done before the input
+/// may change.
+inline std::vector<std::uint16_t> write_to_all(ProgramBuilder& builder, const std::vector<std::uint32_t>& peers,
+                                               std::uint64_t bytes, WriteSource source) {
+  std::vector<std::uint16_t> free;
+  std::uint16_t copied = kNoStep;
+  Location from{Place::kInput, 0, 0};
+  if (source == WriteSource::kSendSlot && bytes != 0 && !peers.empty()) {
+    copied = builder.copy(from, {Place::kSendSlot, 0, 0}, bytes);
+    from.place = Place::kSendSlot;
+    free.push_back(copied);
+  }
+  for (const std::uint32_t peer : peers) {
+    const std::uint16_t written = builder.write(peer, 0, from, 0, bytes, {copied});
+    if (from.place == Place::kInput && bytes != 0) free.push_back(builder.sent(written));
+  }
+  return free;
 }
 
 /// One rank alone: its input is its output.

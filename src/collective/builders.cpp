@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "base/random.hpp"
 #include "collective/algorithms.hpp"
 #include "collective/builder_parts.hpp"
+#include "collective/signature.hpp"
 
 namespace tensorwire::collective {
 
@@ -14,15 +16,84 @@ namespace {
   throw Error{fmt::format("build a {} {}", name_of(algorithm), name_of(shape.collective)), why};
 }
 
+void expect_sound(const Shape& shape, Algorithm algorithm) {
+  const bool pair = shape.collective == Collective::kSendRecv;
+  if (shape.count > kMostCount) refuse(shape, algorithm, fmt::format("{} elements are too many", shape.count));
+  if ((pair || shape.collective == Collective::kBroadcast) && shape.root >= shape.ranks) {
+    refuse(shape, algorithm, fmt::format("the root is rank {} of {}", shape.root, shape.ranks));
+  }
+  if (pair && (shape.peer >= shape.ranks || shape.peer == shape.root)) {
+    refuse(shape, algorithm, fmt::format("rank {} sends to rank {} of {}", shape.root, shape.peer, shape.ranks));
+  }
+  if (shape.collective == Collective::kBarrier && shape.count != 0) {
+    refuse(shape, algorithm, "a barrier has no elements");
+  }
+}
+
+/// What a segment has room for: so many chunks, each of which may fill one area of a slot.
+struct Room {
+  std::uint64_t chunk_bytes;
+  std::uint64_t chunks;
+};
+
+Room room_of(Algorithm algorithm, const Shape& shape, std::uint64_t slot_payload_bytes, const BuildOptions& options) {
+  std::uint64_t areas = 1;
+  std::uint64_t chunks = 1;
+  switch (algorithm) {
+    case Algorithm::kTwoShot:
+      areas = 2;
+      chunks = shape.ranks;
+      break;
+    case Algorithm::kTwoShotWindow:
+      chunks = shape.ranks;
+      break;
+    case Algorithm::kRing:
+      areas = std::max(1U, 2 * (shape.ranks - 1));
+      chunks = shape.ranks;
+      break;
+    case Algorithm::kHierarchical:
+      areas = 2;
+      chunks = std::max(1U, options.group_ranks);
+      break;
+    case Algorithm::kOneShot:
+    case Algorithm::kDirect:
+    case Algorithm::kTree:
+      break;
+  }
+  return {slot_payload_bytes / areas / kChunkAlignment * kChunkAlignment, chunks};
+}
+
 }  // namespace
 
 Program build_program(const Shape& shape, Algorithm algorithm, std::uint32_t rank, const BuildOptions& options) {
-  if (shape.dtype == DType::kInt32 || shape.op != Op::kSum) {
-    refuse(shape, algorithm, fmt::format("{} of {} is not to be had", name_of(shape.op), name_of(shape.dtype)));
-  }
-  if (shape.collective == Collective::kAllReduce) {
-    if (algorithm == Algorithm::kOneShot) return build_one_shot(shape, rank, options.source);
-    if (algorithm == Algorithm::kTwoShot) return build_two_shot(shape, rank);
+  expect_sound(shape, algorithm);
+  switch (shape.collective) {
+    case Collective::kAllReduce:
+      if (algorithm == Algorithm::kOneShot) return build_one_shot(shape, rank, options.source);
+      if (algorithm == Algorithm::kTwoShot) return build_two_shot(shape, rank);
+      if (algorithm == Algorithm::kTwoShotWindow) return build_two_shot_window(shape, rank);
+      if (algorithm == Algorithm::kRing) return build_ring(shape, rank);
+      if (algorithm == Algorithm::kHierarchical) return build_hierarchical(shape, rank, options.group_ranks);
+      break;
+    case Collective::kReduceScatter:
+      if (algorithm == Algorithm::kDirect) return build_reduce_scatter(shape, rank, options.block_stride);
+      break;
+    case Collective::kAllGather:
+      if (algorithm == Algorithm::kDirect) return build_all_gather(shape, rank, options.source, options.block_stride);
+      break;
+    case Collective::kBroadcast:
+      if (algorithm == Algorithm::kDirect) return build_broadcast(shape, rank, options.source);
+      if (algorithm == Algorithm::kTree) return build_broadcast_tree(shape, rank, options.source);
+      break;
+    case Collective::kAllToAll:
+      if (algorithm == Algorithm::kDirect) return build_all_to_all(shape, rank, options);
+      break;
+    case Collective::kSendRecv:
+      if (algorithm == Algorithm::kDirect) return build_send_recv(shape, rank, options.source);
+      break;
+    case Collective::kBarrier:
+      if (algorithm == Algorithm::kDirect) return build_barrier(shape, rank);
+      break;
   }
   refuse(shape, algorithm, "there is no such plan");
 }
@@ -94,18 +165,25 @@ bool keeps_order(Algorithm algorithm, Order order) noexcept {
   return order == Order::kAny || (algorithm != Algorithm::kRing && algorithm != Algorithm::kHierarchical);
 }
 
-std::uint32_t most_messages(std::uint32_t /*ranks*/) noexcept { return 2; }
+std::uint32_t most_messages(std::uint32_t ranks) noexcept {
+  const bool ring = ranks > 1 && ranks <= kMaxRingRanks;
+  return std::max(2U, ring ? 2 * (ranks - 1) : 0);
+}
+
+std::uint64_t signature_count(const Shape& shape, const BuildOptions& options) noexcept {
+  if (options.counts.empty()) return shape.count;
+  std::uint64_t sum = options.counts.size();
+  for (const std::uint64_t count : options.counts) sum = mix64(sum ^ count) + count;
+  return sum & kMostCount;
+}
 
 Segmentation split(Algorithm algorithm, const Shape& shape, std::uint64_t slot_payload_bytes,
-                   const BuildOptions& /*options*/) {
-  // A two-shot slot holds two chunks of at most half of it, and a segment has one chunk for each rank.
-  const std::uint64_t chunks = algorithm == Algorithm::kTwoShot ? shape.ranks : 1;
-  const std::uint64_t room = algorithm == Algorithm::kTwoShot ? slot_payload_bytes / 2 : slot_payload_bytes;
-  const std::uint64_t most = room / kChunkAlignment * kChunkAlignment * chunks;
+                   const BuildOptions& options) {
+  const Room room = room_of(algorithm, shape, slot_payload_bytes, options);
+  const std::uint64_t most = room.chunk_bytes * room.chunks;
   if (most == 0) {
-    throw Error{fmt::format("cut an all-reduce of {} bytes", shape.bytes()),
-                fmt::format("slots of {} bytes are too small", slot_payload_bytes),
-                fmt::format("Slots need at least {} bytes.", 2 * kChunkAlignment)};
+    throw Error{fmt::format("cut a {} {} of {} bytes", name_of(algorithm), name_of(shape.collective), shape.bytes()),
+                fmt::format("slots of {} bytes are too small", slot_payload_bytes), "Use larger slots"};
   }
   Segmentation result;
   result.segments = std::max<std::uint64_t>(1, (shape.bytes() + most - 1) / most);
@@ -114,7 +192,7 @@ Segmentation split(Algorithm algorithm, const Shape& shape, std::uint64_t slot_p
     return result;
   }
   const std::uint64_t even = (shape.bytes() + result.segments - 1) / result.segments;
-  const std::uint64_t segment_bytes = std::min(most, round_up(even, kChunkAlignment * chunks));
+  const std::uint64_t segment_bytes = std::min(most, round_up(even, kChunkAlignment * room.chunks));
   result.segment_count = segment_bytes / element_bytes(shape.dtype);
   result.segments = (shape.count + result.segment_count - 1) / result.segment_count;
   result.last_count = shape.count - (result.segments - 1) * result.segment_count;

@@ -23,8 +23,9 @@ struct BuildOptions {
   /// Reduce-scatter, all-gather, all-to-all: elements from the block of one rank to the next in the user's memory. 0:
   /// the count of the shape. More where the shape is a segment of the operation.
   std::uint64_t block_stride = 0;
-  /// All-to-all: elements that rank i sends to rank j at [i * ranks + j], blocks lying one behind the other. Empty: the
-  /// count of the shape for every pair. Not copied; all ranks must have the same.
+  /// All-to-all: elements that rank i sends to rank j at [i * ranks + j], blocks lying one behind the other; the count
+  /// of the shape is then the largest. Empty: the count of the shape for every pair. Not copied; all ranks must have
+  /// the same.
   std::span<const std::uint64_t> counts;
   /// All-to-all with `counts`: elements of each block that earlier segments have carried.
   std::uint64_t segment_first = 0;
@@ -35,6 +36,9 @@ struct BuildOptions {
                                     const BuildOptions& options = {});
 /// The programs of all ranks. @throws Error, as above.
 [[nodiscard]] Plan build_plan(const Shape& shape, Algorithm algorithm, const BuildOptions& options = {});
+
+/// What goes into the signature as the count: that of the shape, or where the counts differ a checksum of them all.
+[[nodiscard]] std::uint64_t signature_count(const Shape& shape, const BuildOptions& options) noexcept;
 
 /// How many elements the user's tensors have on one rank.
 struct Extent {

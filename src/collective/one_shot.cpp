@@ -12,20 +12,10 @@ Program build_one_shot(const Shape& shape, std::uint32_t rank, WriteSource sourc
   ProgramBuilder builder{Algorithm::kOneShot, shape, rank};
   const std::uint64_t bytes = shape.bytes();
   const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
-  const bool from_input = source != WriteSource::kSendSlot;
 
-  std::uint16_t copied = kNoStep;
-  if (!from_input && bytes != 0) copied = builder.copy({Place::kInput, 0, 0}, {Place::kSendSlot, 0, 0}, bytes);
-  const Location from{from_input ? Place::kInput : Place::kSendSlot, 0, 0};
-
-  std::vector<std::uint16_t> before_output{copied};  // in place, the sum overwrites what is copied
-  for (const std::uint32_t peer : peers) {
-    const std::uint16_t written = builder.write(peer, 0, from, 0, bytes, {copied});
-    if (!from_input || bytes == 0) continue;
-    const std::uint16_t sent = builder.sent(written);
-    // In place the sum overwrites the source, and a peer's arrival does not say that the peer has ours.
-    if (source == WriteSource::kInputInPlace) before_output.push_back(sent);
-  }
+  // In place the sum overwrites the source, and a peer's arrival does not say that the peer has ours.
+  std::vector<std::uint16_t> before_output = write_to_all(builder, peers, bytes, source);
+  if (source == WriteSource::kInput) before_output.clear();
   std::vector<std::uint16_t> arrivals;
   for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
   std::uint16_t last_read = builder.match(arrivals);

@@ -144,7 +144,6 @@ std::uint16_t ProgramBuilder::write(std::uint32_t peer, std::uint8_t message, Lo
 std::uint16_t ProgramBuilder::write_output(std::uint32_t peer, std::uint8_t message, Location source,
                                            std::uint64_t output_offset, std::uint64_t bytes,
                                            std::vector<std::uint16_t> needs) {
-  program_.writes_peer_output = true;
   return add_write(peer, message, source, {Place::kPeerOutput, static_cast<std::uint16_t>(peer), output_offset}, bytes,
                    needs);
 }
@@ -167,6 +166,11 @@ std::uint16_t ProgramBuilder::arrival(std::uint32_t peer, std::uint8_t message) 
   return add(step, {});
 }
 
+std::uint16_t ProgramBuilder::arrival_in_output(std::uint32_t peer, std::uint8_t message) {
+  program_.peers_write_output = true;
+  return arrival(peer, message);
+}
+
 std::uint16_t ProgramBuilder::match(std::vector<std::uint16_t> arrivals) {
   Step step;
   step.kind = StepKind::kMatch;
@@ -177,6 +181,7 @@ std::uint16_t ProgramBuilder::reduce(const std::vector<Location>& operands, Loca
                                      std::uint64_t bytes, std::vector<std::uint16_t> needs) {
   Step step;
   step.kind = StepKind::kReduce;
+  step.op = program_.shape.op;
   step.bytes = bytes;
   step.target = target;
   step.second_target = second_target;
@@ -184,6 +189,13 @@ std::uint16_t ProgramBuilder::reduce(const std::vector<Location>& operands, Loca
   step.operand_count = static_cast<std::uint32_t>(operands.size());
   program_.operands.insert(program_.operands.end(), operands.begin(), operands.end());
   return add(step, needs);
+}
+
+std::uint16_t ProgramBuilder::reduce_part(const std::vector<Location>& operands, Location target, std::uint64_t bytes,
+                                          std::vector<std::uint16_t> needs) {
+  const std::uint16_t index = reduce(operands, target, {}, bytes, std::move(needs));
+  if (program_.shape.op == Op::kAverage) program_.steps[index].op = Op::kSum;
+  return index;
 }
 
 std::uint16_t ProgramBuilder::release(std::uint32_t peer, std::vector<std::uint16_t> needs) {

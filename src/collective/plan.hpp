@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kSlotHeaderBytes = 64;
 /// Chunks of a split tensor begin at multiples of this, so that no two ranks share a cache line.
 inline constexpr std::uint32_t kChunkAlignment = 64;
 /// Messages that one sequence number may carry from a rank to a peer.
-inline constexpr std::uint32_t kMaxMessages = 64;
+inline constexpr std::uint32_t kMaxMessages = 255;
 inline constexpr std::uint32_t kMaxRanks = 1024;
 
 /// What is done: everything that all ranks must agree on.
@@ -62,7 +62,7 @@ enum class StepKind : std::uint8_t {
   kSent,     ///< done when write `write_step` no longer needs its source
   kArrival,  ///< done when the peer's message number `message` is in
   kMatch,    ///< the signatures of all arrivals it needs equal this rank's; nothing may touch kOutput before
-  kReduce,   ///< the sum of `operands`, in their order, -> target and second_target
+  kReduce,   ///< `operands`, in their order, combined by `op` -> target and second_target
   kRelease,  ///< the peer's slot may be overwritten
 };
 
@@ -70,6 +70,7 @@ struct Step {
   StepKind kind = StepKind::kCopy;
   std::uint8_t message = 0;
   std::uint16_t peer = 0;
+  Op op = Op::kSum;              ///< kReduce; an average divides by the number of ranks
   bool with_signature = false;   ///< kWrite: the slot header goes first, in the same message
   std::uint16_t write_step = 0;  ///< kSent
   std::uint64_t bytes = 0;
@@ -101,7 +102,7 @@ struct Program {
   std::vector<std::uint16_t> receive_peers;  ///< peers that write to this rank, ascending
   std::uint32_t messages = 0;                ///< 1 + the highest message number that this rank sends or awaits
   std::uint64_t slot_payload_bytes = 0;      ///< the most that a slot (of peers or for sending) holds
-  bool writes_peer_output = false;           ///< peers must be told where this rank's output is
+  bool peers_write_output = false;           ///< message 0 tells them where this rank's output is
 
   [[nodiscard]] std::span<const std::uint16_t> needs_of(const Step& step) const noexcept {
     return {needs.data() + step.first_need, step.need_count};
@@ -132,9 +133,14 @@ class ProgramBuilder {
                              std::uint64_t bytes, std::vector<std::uint16_t> needs);
   std::uint16_t sent(std::uint16_t write_step);
   std::uint16_t arrival(std::uint32_t peer, std::uint8_t message);
+  /// Of a message that the peer writes into this rank's output.
+  std::uint16_t arrival_in_output(std::uint32_t peer, std::uint8_t message);
   std::uint16_t match(std::vector<std::uint16_t> arrivals);
   std::uint16_t reduce(const std::vector<Location>& operands, Location target, Location second_target,
                        std::uint64_t bytes, std::vector<std::uint16_t> needs);
+  /// Likewise, but more contributions follow: of an average only the sum is taken.
+  std::uint16_t reduce_part(const std::vector<Location>& operands, Location target, std::uint64_t bytes,
+                            std::vector<std::uint16_t> needs);
   std::uint16_t release(std::uint32_t peer, std::vector<std::uint16_t> needs);
 
   /// @throws Error when the program breaks a rule of its own (too many steps, a need that is not an earlier step).
@@ -152,5 +158,7 @@ class ProgramBuilder {
 [[nodiscard]] std::string to_string(const Program& program);
 [[nodiscard]] std::string to_string(const Program& program, std::size_t step);
 [[nodiscard]] std::string to_string(const Plan& plan);
+/// All programs and steps as one JSON object, for tools.
+[[nodiscard]] std::string to_json(const Plan& plan);
 
 }  // namespace tensorwire::collective

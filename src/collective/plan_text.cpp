@@ -43,7 +43,7 @@ std::string action(const Program& program, const Step& step) {
     case StepKind::kMatch:
       return "match signatures";
     case StepKind::kReduce: {
-      std::string line = "reduce";
+      std::string line = step.op == Op::kSum ? "reduce" : std::string{name_of(step.op)} + " of";
       const char* separator = " ";
       for (const Location& operand : program.operands_of(step)) {
         line += separator + text(operand, step.bytes);

@@ -16,12 +16,6 @@ namespace {
 
 constexpr std::size_t kBlockBytes = 8192;
 
-template <class Scalar>
-void reduce_all_scalar(const std::byte* const* operands, std::size_t operand_count, std::byte* output, std::size_t from,
-                       std::size_t to) noexcept {
-  reduce_scalar<Scalar>({operands, operand_count}, output, from, to);
-}
-
 const Kernels& kernels_of(SimdLevel level) noexcept {
 #if defined(__x86_64__)
   if (level == SimdLevel::kAvx512) return avx512_kernels();
@@ -68,22 +62,21 @@ class DefaultFloatEnvironment {
 #endif
 };
 
-void run(const Kernels& kernels, DType dtype, std::span<const std::byte* const> operands, std::byte* output,
+void run(const Kernels& kernels, const Reduction& what, std::span<const std::byte* const> operands, std::byte* output,
          std::byte* second_output, std::size_t count) noexcept {
   if (operands.empty()) return;
   [[maybe_unused]] const DefaultFloatEnvironment environment;
-  const Kernel kernel = dtype == DType::kFloat32   ? kernels.float32
-                        : dtype == DType::kFloat16 ? kernels.float16
-                                                   : kernels.bfloat16;
-  if (second_output == nullptr) return kernel(operands.data(), operands.size(), output, 0, count);
+  const Kernel kernel = kernels.of(what.dtype, what.op);
+  const std::uint32_t divisor = what.divisor;
+  if (second_output == nullptr) return kernel(operands.data(), operands.size(), output, 0, count, divisor);
   // Block by block, while the result is in the first-level cache. A second store in the kernel's loop would be twice as
   // dear: loads that follow it wait for it whenever the buffers' addresses are alike in their low 12 bits, as slots'
   // are.
-  const std::size_t size = element_bytes(dtype);
+  const std::size_t size = element_bytes(what.dtype);
   const std::size_t block = kBlockBytes / size;
   for (std::size_t from = 0; from < count; from += block) {
     const std::size_t to = std::min(from + block, count);
-    kernel(operands.data(), operands.size(), output, from, to);
+    kernel(operands.data(), operands.size(), output, from, to, divisor);
     std::memcpy(second_output + from * size, output + from * size, (to - from) * size);
   }
 }
@@ -96,8 +89,8 @@ const Kernels& chosen_kernels() noexcept {
 }  // namespace
 
 const Kernels& scalar_kernels() noexcept {
-  static constexpr Kernels kKernels{reduce_all_scalar<ScalarFloat32>, reduce_all_scalar<ScalarFloat16>,
-                                    reduce_all_scalar<ScalarBfloat16>};
+  static constexpr Kernels kKernels{kernels_of_scalar<ScalarFloat32>(), kernels_of_scalar<ScalarFloat16>(),
+                                    kernels_of_scalar<ScalarBfloat16>(), kernels_of_scalar<ScalarInt32>()};
   return kKernels;
 }
 
@@ -118,14 +111,14 @@ SimdLevel best_simd_level() noexcept {
   return level;
 }
 
-void reduce(DType dtype, Op /*op: sum is the only one*/, std::span<const std::byte* const> operands, std::byte* output,
+void reduce(const Reduction& what, std::span<const std::byte* const> operands, std::byte* output,
             std::byte* second_output, std::size_t count) noexcept {
-  run(chosen_kernels(), dtype, operands, output, second_output, count);
+  run(chosen_kernels(), what, operands, output, second_output, count);
 }
 
-void reduce_at(SimdLevel level, DType dtype, Op /*op*/, std::span<const std::byte* const> operands, std::byte* output,
+void reduce_at(SimdLevel level, const Reduction& what, std::span<const std::byte* const> operands, std::byte* output,
                std::byte* second_output, std::size_t count) noexcept {
-  run(kernels_of(level), dtype, operands, output, second_output, count);
+  run(kernels_of(level), what, operands, output, second_output, count);
 }
 
 }  // namespace tensorwire::collective

@@ -16,7 +16,15 @@ __m256 canonical(__m256 value) noexcept {
 struct Common {
   using Register = __m256;
   static constexpr std::size_t kElements = 8;
-  static __m256 add(__m256 a, __m256 b) noexcept { return _mm256_add_ps(a, b); }
+  template <Op kOp>
+  static __m256 combine(__m256 a, __m256 b) noexcept {
+    if constexpr (kOp != Op::kMax) return _mm256_add_ps(a, b);
+    // The instruction gives its second operand where both are equal (zeros of either sign) or one is NaN. Both ways
+    // round, ANDed: of zeros the positive one. Where one is NaN: all ones, which is a NaN.
+    const __m256 greater = _mm256_and_ps(_mm256_max_ps(a, b), _mm256_max_ps(b, a));
+    return _mm256_or_ps(greater, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+  }
+  static __m256 scaled(__m256 value, float scale) noexcept { return _mm256_mul_ps(value, _mm256_set1_ps(scale)); }
   static __m128i load_halves(const std::byte* from) noexcept {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   }
@@ -56,10 +64,29 @@ struct Bfloat16 : Common {
   }
 };
 
+struct Int32 {
+  using Register = __m256i;
+  using Scalar = ScalarInt32;
+  static constexpr std::size_t kElements = 8;
+  template <Op kOp>
+  static __m256i combine(__m256i a, __m256i b) noexcept {
+    if constexpr (kOp == Op::kMax) return _mm256_max_epi32(a, b);
+    return _mm256_add_epi32(a, b);
+  }
+  static __m256i load(const std::byte* from) noexcept {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
+  static __m256i narrow(__m256i value) noexcept { return value; }
+  static void store(std::byte* to, __m256i value) noexcept {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
+  }
+};
+
 }  // namespace
 
 const Kernels& avx2_kernels() noexcept {
-  static constexpr Kernels kKernels{reduce_vector<Float32>, reduce_vector<Float16>, reduce_vector<Bfloat16>};
+  static constexpr Kernels kKernels{kernels_of_vector<Float32>(), kernels_of_vector<Float16>(),
+                                    kernels_of_vector<Bfloat16>(), kernels_of_integers<Int32>()};
   return kKernels;
 }
 

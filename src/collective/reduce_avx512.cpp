@@ -17,7 +17,16 @@ __m512 canonical(__m512 value) noexcept {
 struct Common {
   using Register = __m512;
   static constexpr std::size_t kElements = 16;
-  static __m512 add(__m512 a, __m512 b) noexcept { return _mm512_add_ps(a, b); }
+  template <Op kOp>
+  static __m512 combine(__m512 a, __m512 b) noexcept {
+    if constexpr (kOp != Op::kMax) return _mm512_add_ps(a, b);
+    // As for AVX2. The AND of floats is an extension of its own, that of integers is not.
+    const __m512i greater =
+        _mm512_and_si512(_mm512_castps_si512(_mm512_max_ps(a, b)), _mm512_castps_si512(_mm512_max_ps(b, a)));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
+    return _mm512_castsi512_ps(_mm512_mask_set1_epi32(greater, is_nan, kCanonicalNan));
+  }
+  static __m512 scaled(__m512 value, float scale) noexcept { return _mm512_mul_ps(value, _mm512_set1_ps(scale)); }
   static __m256i load_halves(const std::byte* from) noexcept {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   }
@@ -56,10 +65,25 @@ struct Bfloat16 : Common {
   }
 };
 
+struct Int32 {
+  using Register = __m512i;
+  using Scalar = ScalarInt32;
+  static constexpr std::size_t kElements = 16;
+  template <Op kOp>
+  static __m512i combine(__m512i a, __m512i b) noexcept {
+    if constexpr (kOp == Op::kMax) return _mm512_max_epi32(a, b);
+    return _mm512_add_epi32(a, b);
+  }
+  static __m512i load(const std::byte* from) noexcept { return _mm512_loadu_si512(from); }
+  static __m512i narrow(__m512i value) noexcept { return value; }
+  static void store(std::byte* to, __m512i value) noexcept { _mm512_storeu_si512(to, value); }
+};
+
 }  // namespace
 
 const Kernels& avx512_kernels() noexcept {
-  static constexpr Kernels kKernels{reduce_vector<Float32>, reduce_vector<Float16>, reduce_vector<Bfloat16>};
+  static constexpr Kernels kKernels{kernels_of_vector<Float32>(), kernels_of_vector<Float16>(),
+                                    kernels_of_vector<Bfloat16>(), kernels_of_integers<Int32>()};
   return kKernels;
 }
 

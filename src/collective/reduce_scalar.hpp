@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "collective/types.hpp"
+
 namespace tensorwire::collective {
 namespace {
 
@@ -28,13 +30,51 @@ struct Operands {
 
 inline constexpr std::uint32_t kCanonicalNan = 0x7fc00000;
 
-struct ScalarFloat32 {
+[[maybe_unused]] inline float scale_of(std::uint32_t divisor) noexcept { return 1.0F / static_cast<float>(divisor); }
+
+/// Accumulation of the floating-point types: in fp32, whatever they are stored as.
+struct FloatArithmetic {
+  using Accumulator = float;
+  template <Op kOp>
+  static float combine(float a, float b) noexcept {
+    if constexpr (kOp != Op::kMax) return a + b;
+    if (a != a || b != b) return float_of(kCanonicalNan);
+    if (a > b) return a;
+    if (b > a) return b;
+    return float_of(bits_of(a) & bits_of(b));  // equal: differ at most in the sign of zero, and +0 is the greater
+  }
+  template <Op kOp>
+  static float finish(float value, std::uint32_t divisor) noexcept {
+    if constexpr (kOp == Op::kAverage) return value * scale_of(divisor);
+    return value;
+  }
+};
+
+/// 64 bits hold any sum of up to 2^32 elements; the sum is taken modulo 2^32 in the end.
+struct ScalarInt32 {
+  using Storage = std::uint32_t;
+  using Accumulator = std::int64_t;
+  static Accumulator widen(Storage bits) noexcept { return static_cast<std::int32_t>(bits); }
+  static Storage narrow(Accumulator value) noexcept { return static_cast<Storage>(value); }
+  template <Op kOp>
+  static Accumulator combine(Accumulator a, Accumulator b) noexcept {
+    if constexpr (kOp == Op::kMax) return a > b ? a : b;
+    return a + b;
+  }
+  template <Op kOp>
+  static Accumulator finish(Accumulator value, std::uint32_t divisor) noexcept {
+    if constexpr (kOp == Op::kAverage) return value / static_cast<Accumulator>(divisor);
+    return value;
+  }
+};
+
+struct ScalarFloat32 : FloatArithmetic {
   using Storage = std::uint32_t;
   static float widen(Storage bits) noexcept { return float_of(bits); }
   static Storage narrow(float value) noexcept { return value != value ? kCanonicalNan : bits_of(value); }
 };
 
-struct ScalarBfloat16 {
+struct ScalarBfloat16 : FloatArithmetic {
   using Storage = std::uint16_t;
   static float widen(Storage bits) noexcept { return float_of(std::uint32_t{bits} << 16); }
   static Storage narrow(float value) noexcept {
@@ -46,7 +86,7 @@ struct ScalarBfloat16 {
   }
 };
 
-struct ScalarFloat16 {
+struct ScalarFloat16 : FloatArithmetic {
   using Storage = std::uint16_t;
   static float widen(Storage half) noexcept {
     const std::uint32_t sign = (half & 0x8000U) << 16;
@@ -78,19 +118,20 @@ struct ScalarFloat16 {
 };
 
 /// Elements [from, to) one at a time.
-template <class Scalar>
-void reduce_scalar(Operands operands, std::byte* output, std::size_t from, std::size_t to) noexcept {
+template <class Scalar, Op kOp>
+void reduce_scalar(Operands operands, std::byte* output, std::size_t from, std::size_t to,
+                   std::uint32_t divisor) noexcept {
   using Storage = typename Scalar::Storage;
   for (std::size_t i = from; i < to; ++i) {
     const std::size_t at = i * sizeof(Storage);
     Storage element;
     std::memcpy(&element, operands.pointers[0] + at, sizeof element);
-    float sum = Scalar::widen(element);
+    typename Scalar::Accumulator sum = Scalar::widen(element);
     for (std::size_t k = 1; k < operands.count; ++k) {
       std::memcpy(&element, operands.pointers[k] + at, sizeof element);
-      sum += Scalar::widen(element);
+      sum = Scalar::template combine<kOp>(sum, Scalar::widen(element));
     }
-    element = Scalar::narrow(sum);
+    element = Scalar::narrow(Scalar::template finish<kOp>(sum, divisor));
     std::memcpy(output + at, &element, sizeof element);
   }
 }

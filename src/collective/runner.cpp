@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "collective/reduce.hpp"
 
 namespace tensorwire::collective {
 
@@ -15,9 +14,9 @@ void HostActions::copy(const std::byte* from, std::byte* to, std::size_t bytes) 
   if (from != to && bytes != 0) std::memcpy(to, from, bytes);
 }
 
-void HostActions::reduce(const Shape& shape, std::span<const std::byte* const> operands, std::byte* output,
+void HostActions::reduce(const Reduction& what, std::span<const std::byte* const> operands, std::byte* output,
                          std::byte* second_output, std::size_t bytes) noexcept {
-  collective::reduce(shape.dtype, shape.op, operands, output, second_output, bytes / element_bytes(shape.dtype));
+  collective::reduce(what, operands, output, second_output, bytes / element_bytes(what.dtype));
 }
 
 Runner::Runner(const RunnerConfig& config, std::byte* scratch, std::uint32_t scratch_key, Actions& actions)
@@ -33,7 +32,7 @@ Runner::Runner(const RunnerConfig& config, std::byte* scratch, std::uint32_t scr
   }
   pairs_.resize(config.ranks);
   instances_.resize(config.send_slots);
-  arrived_.assign(std::size_t{config.ranks} * config.depth, 0);
+  arrived_.resize(std::size_t{config.ranks} * config.depth);
   owner_.assign(std::size_t{config.ranks} * config.send_slots, nullptr);
   operands_.resize(config.ranks);
   for (Instance& instance : instances_) {
@@ -89,7 +88,7 @@ void Runner::begin(const Segment& segment) noexcept {
                         segment.operation_sequence, segment.operation_count, shape.collective, shape.root};
   std::byte* header = scratch_ + config_.send_slot(instance.number);
   store(instance.signature, header);
-  if (program.writes_peer_output) store(segment.output_window, header);
+  if (program.peers_write_output) store(segment.output_window, header);
   ++counters_.segments;
 
   std::copy(program.pending.begin(), program.pending.end(), instance.pending.begin());
@@ -213,8 +212,9 @@ void Runner::reduce(const Instance& instance, const Step& step) noexcept {
     operands_[count++] = address_of(instance, operand);
   }
   std::byte* second = step.second_target.place == Place::kNone ? nullptr : target_of(instance, step.second_target);
-  actions_->reduce(instance.segment.program->shape, {operands_.data(), count}, target_of(instance, step.target), second,
-                   step.bytes);
+  const Shape& shape = instance.segment.program->shape;
+  actions_->reduce({shape.dtype, step.op, shape.ranks}, {operands_.data(), count}, target_of(instance, step.target),
+                   second, step.bytes);
 }
 
 const std::byte* Runner::address_of(const Instance& instance, const Location& location) const noexcept {

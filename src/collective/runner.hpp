@@ -17,6 +17,7 @@
 
 #include "collective/immediate.hpp"
 #include "collective/plan.hpp"
+#include "collective/reduce.hpp"
 #include "collective/signature.hpp"
 
 namespace tensorwire::collective {
@@ -52,7 +53,7 @@ class Actions {
   /// the transport failed (it knows why).
   virtual bool write(const WriteRequest& request) noexcept = 0;
   virtual void copy(const std::byte* from, std::byte* to, std::size_t bytes) noexcept = 0;
-  virtual void reduce(const Shape& shape, std::span<const std::byte* const> operands, std::byte* output,
+  virtual void reduce(const Reduction& what, std::span<const std::byte* const> operands, std::byte* output,
                       std::byte* second_output, std::size_t bytes) noexcept = 0;
 };
 
@@ -60,7 +61,7 @@ class Actions {
 class HostActions : public Actions {
  public:
   void copy(const std::byte* from, std::byte* to, std::size_t bytes) noexcept override;
-  void reduce(const Shape& shape, std::span<const std::byte* const> operands, std::byte* output,
+  void reduce(const Reduction& what, std::span<const std::byte* const> operands, std::byte* output,
               std::byte* second_output, std::size_t bytes) noexcept override;
 };
 
@@ -96,7 +97,7 @@ struct Segment {
   std::uint32_t input_key = 0;
   std::uint32_t operation_sequence = 0;  ///< these two go into the signature
   std::uint64_t operation_count = 0;
-  /// Where the program sources writes from the output, or peers write it (Program::writes_peer_output): the key of the
+  /// Where the program sources writes from the output, or peers write it (Program::peers_write_output): the key of the
   /// output as in Piece, and what peers are told. The offset is that of `output` in the window.
   std::uint32_t output_key = 0;
   OutputWindow output_window = {};
@@ -179,6 +180,16 @@ class Runner {
     bool owes_credit = false;         ///< the plan sends nothing back that could carry it
   };
 
+  /// A bit for each message of a sequence that is in.
+  struct Arrived {
+    std::array<std::uint64_t, (kMaxMessages + 63) / 64> words{};
+
+    [[nodiscard]] bool has(std::uint32_t message) const noexcept {
+      return (words[message / 64] >> message % 64 & 1) != 0;
+    }
+    void add(std::uint32_t message) noexcept { words[message / 64] |= std::uint64_t{1} << message % 64; }
+  };
+
   /// A segment under way. Everything is sized by reserve(); each step enters `ready` once.
   struct Instance {
     Segment segment;
@@ -228,8 +239,8 @@ class Runner {
   StepWatcher* watcher_ = nullptr;
   std::vector<Pair> pairs_;
   std::vector<Instance> instances_;
-  std::vector<std::uint64_t> arrived_;  ///< by slot_index: a bit for each message that is in
-  std::vector<Instance*> owner_;        ///< by owner_index: the segment that holds the sequence
+  std::vector<Arrived> arrived_;  ///< by slot_index
+  std::vector<Instance*> owner_;  ///< by owner_index: the segment that holds the sequence
   std::vector<const std::byte*> operands_;
   std::uint64_t begun_ = 0;
   std::uint64_t completed_ = 0;

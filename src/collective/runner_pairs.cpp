@@ -8,6 +8,8 @@
 
 namespace tensorwire::collective {
 
+static_assert(kMaxMessages == kCreditMessage, "every other number may be a message");
+
 void Runner::fail_protocol(std::uint32_t peer, const char* detail) noexcept {
   if (!error_) error_ = {Failure::kProtocol, peer, SignatureField::kNone, {}, {}, detail};
 }
@@ -20,9 +22,12 @@ void Runner::claim(Instance& instance, std::uint32_t peer) noexcept {
   owner_[owner_index(peer, sequence)] = &instance;
   if (sequence >= pairs_[peer].consumed + config_.depth) return;  // the slot still belongs to an earlier sequence
   // The peer may have been faster.
-  for (std::uint64_t bits = arrived_[slot]; bits != 0; bits &= bits - 1) {
-    const auto message = static_cast<std::uint32_t>(std::countr_zero(bits));
-    take_message(instance, program, peer, message);
+  const Arrived& arrived = arrived_[slot];
+  for (std::size_t word = 0; word < arrived.words.size(); ++word) {
+    for (std::uint64_t bits = arrived.words[word]; bits != 0; bits &= bits - 1) {
+      const auto message = static_cast<std::uint32_t>(word * 64) + static_cast<std::uint32_t>(std::countr_zero(bits));
+      take_message(instance, program, peer, message);
+    }
   }
 }
 
@@ -33,7 +38,7 @@ void Runner::take_message(Instance& instance, const Program& program, std::uint3
   if (step == kNoStep) {
     // The plans differ. If the signatures do too, kMatch says so better than we could.
     const std::uint64_t sequence = instance.receive_sequence[peer];
-    const bool signature_is_in = (arrived_[slot_index(peer, sequence)] & 1) != 0;
+    const bool signature_is_in = arrived_[slot_index(peer, sequence)].has(0);
     const std::byte* slot = scratch_ + config_.receive_slot(peer, sequence);
     if (signature_is_in && load_signature(slot) == instance.signature) {
       fail_protocol(peer, "it sent a message that is not in the plan");
@@ -51,15 +56,13 @@ void Runner::on_arrival(std::uint32_t peer, std::uint32_t bits) noexcept {
   ++counters_.arrivals;
   take_credit(peer, immediate.credit);
   if (immediate.message == kCreditMessage) return;
-  if (immediate.message >= kMaxMessages) return fail_protocol(peer, "its message number is out of range");
 
   const std::uint32_t ahead = sequence_distance(pair.consumed, immediate.sequence);
   if (ahead >= config_.depth) return fail_protocol(peer, "its sequence is outside of the window");
   const std::uint64_t sequence = pair.consumed + ahead;
   const std::size_t slot = slot_index(peer, sequence);
-  const std::uint64_t bit = std::uint64_t{1} << immediate.message;
-  if ((arrived_[slot] & bit) != 0) return fail_protocol(peer, "it sent a message twice");
-  arrived_[slot] |= bit;
+  if (arrived_[slot].has(immediate.message)) return fail_protocol(peer, "it sent a message twice");
+  arrived_[slot].add(immediate.message);
   pair.heard = std::max(pair.heard, sequence + 1);
   if (sequence >= pair.next_receive) return;  // it is ahead of us: claim() will find the bit
   Instance& instance = *owner_[owner_index(peer, sequence)];
@@ -126,7 +129,7 @@ void Runner::release(const Instance& instance, std::uint32_t peer) noexcept {
   pair.released |= bit_of(instance.receive_sequence[peer]);
   while ((pair.released & bit_of(pair.consumed)) != 0) {
     pair.released &= ~bit_of(pair.consumed);
-    arrived_[slot_index(peer, pair.consumed)] = 0;
+    arrived_[slot_index(peer, pair.consumed)] = {};
     ++pair.consumed;
   }
 }

@@ -16,8 +16,6 @@ namespace tensorwire::comm {
 
 namespace {
 
-/// Messages that a sequence number may carry in any plan that is built here: two-shot has two.
-constexpr std::uint32_t kMessagesPerSequence = 2;
 /// Writes that may wait for their acknowledgement. The protocol has no more than receive_depth under way that the peer
 /// has not seen, but credit may overtake acknowledgements.
 constexpr std::uint32_t kLeastSendDepth = 128;
@@ -113,7 +111,7 @@ std::unique_ptr<Link> Communicator::State::make_link() {
   setup.rank = config_.rank;
   setup.ranks = config_.ranks;
   setup.scratch = scratch_->bytes();
-  setup.receive_depth = config_.receive_depth(kMessagesPerSequence);
+  setup.receive_depth = config_.receive_depth(collective::most_messages(config_.ranks));
   setup.send_depth = std::max(kLeastSendDepth, 4 * setup.receive_depth);
   setup.may_block = options_.wait == WaitPolicy::kBlock;
   if (options_.link_factory) return options_.link_factory(*group_, setup);

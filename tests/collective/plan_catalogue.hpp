@@ -76,7 +76,10 @@ inline std::vector<Recipe> recipes(Collective collective, Algorithm algorithm, s
       for (const std::uint32_t root : {0U, ranks / 2, ranks - 1}) {
         if (root != 0 && root == recipe.shape.root) continue;
         recipe.shape.root = static_cast<std::uint16_t>(root);
-        add(true);
+        for (const auto source : {WriteSource::kSendSlot, WriteSource::kInput}) {
+          recipe.build.source = source;
+          add(true);
+        }
       }
       break;
     case Collective::kSendRecv:
@@ -87,6 +90,10 @@ inline std::vector<Recipe> recipes(Collective collective, Algorithm algorithm, s
       }
       break;
     case Collective::kAllToAll:
+      add(false);
+      recipe.build.source = WriteSource::kInputInPlace;
+      add(true);
+      break;
     case Collective::kBarrier:
       add(false);
       break;
@@ -94,11 +101,15 @@ inline std::vector<Recipe> recipes(Collective collective, Algorithm algorithm, s
       if (algorithm == Algorithm::kHierarchical) {
         for (std::uint32_t group = 1; group <= ranks; group = group < 4 ? group + 1 : group * 2) {
           recipe.build.group_ranks = group;
-          add(true);
+          if (ranks % group == 0) add(true);
         }
         break;
       }
       add(true);
+      if (collective == Collective::kAllGather) {
+        recipe.build.source = WriteSource::kInput;
+        add(true);
+      }
       if (algorithm != Algorithm::kOneShot) break;
       recipe.build.source = WriteSource::kInput;
       add(false);

@@ -20,33 +20,34 @@
 
 namespace tensorwire::collective {
 
-/// One all-reduce as one rank calls it.
+/// One operation as one rank calls it.
 struct Call {
   Algorithm algorithm = Algorithm::kOneShot;
   WriteSource source = WriteSource::kSendSlot;
   std::uint64_t count = 0;
   DType dtype = DType::kFloat32;
   bool in_place = false;
-  int broadcast_root = -1;  ///< not negative: a broadcast instead, which sends nothing back
-};
+  Op op = Op::kSum;
+  Collective collective = Collective::kAllReduce;
+  std::uint16_t root = 0;
+  std::uint16_t peer = 0;  ///< send/recv
+  std::uint32_t group_ranks = 1;
+  std::vector<std::uint64_t> counts = {};  ///< all-to-all
 
-/// A plan of another kind than all-reduce: the root writes to all, nobody answers.
-inline Program build_broadcast(const Shape& shape, std::uint32_t rank, std::uint32_t root) {
-  ProgramBuilder builder{Algorithm::kOneShot, shape, rank};
-  if (rank == root) {
-    const auto copied = builder.copy({Place::kInput, 0, 0}, {Place::kSendSlot, 0, 0}, shape.bytes());
-    builder.copy({Place::kInput, 0, 0}, {Place::kOutput, 0, 0}, shape.bytes());
-    for (std::uint32_t peer = 0; peer < shape.ranks; ++peer) {
-      if (peer != rank) builder.write(peer, 0, {Place::kSendSlot, 0, 0}, 0, shape.bytes(), {copied});
-    }
-    return builder.finish();
+  [[nodiscard]] Shape shape(std::uint32_t ranks) const { return {ranks, count, dtype, op, collective, root, peer}; }
+  [[nodiscard]] BuildOptions options() const {
+    BuildOptions options;
+    const bool both = source == WriteSource::kInput && in_place;
+    options.source = both ? WriteSource::kInputInPlace : source;
+    options.group_ranks = group_ranks;
+    options.counts = counts;
+    return options;
   }
-  const auto arrived = builder.arrival(root, 0);
-  const auto matched = builder.match({arrived});
-  const Location slot{Place::kPeerSlot, static_cast<std::uint16_t>(root), 0};
-  builder.release(root, {builder.copy(slot, {Place::kOutput, 0, 0}, shape.bytes(), {matched})});
-  return builder.finish();
-}
+  [[nodiscard]] Extent bytes(std::uint32_t ranks, std::uint32_t rank) const {
+    const Extent elements = extent(shape(ranks), rank, options());
+    return {elements.input * element_bytes(dtype), elements.output * element_bytes(dtype)};
+  }
+};
 
 class RandomNetwork {
  public:
@@ -96,6 +97,7 @@ class RandomNetwork {
   [[nodiscard]] bool finished(std::uint32_t rank) const {
     return ranks_[rank]->completed_calls == ranks_[rank]->calls.size();
   }
+  [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const Runner& runner(std::uint32_t rank) const { return *ranks_[rank]->runner; }
   [[nodiscard]] const std::vector<std::vector<std::byte>>& results(std::uint32_t rank) const {
     return ranks_[rank]->results;
@@ -121,23 +123,12 @@ class RandomNetwork {
     return text;
   }
 
-  static std::vector<std::byte> input_of(std::uint64_t seed, std::uint32_t rank, std::size_t call, const Call& what) {
-    std::vector<std::byte> bytes(what.count * element_bytes(what.dtype));
+  static std::vector<std::byte> input_of(std::uint64_t seed, std::uint32_t ranks, std::uint32_t rank, std::size_t call,
+                                         const Call& what) {
+    std::vector<std::byte> bytes(what.bytes(ranks, rank).input);
     Random random{mix64(seed) ^ mix64(rank * 1000 + call)};
     for (auto& byte : bytes) byte = static_cast<std::byte>(random.next());
     return bytes;
-  }
-
-  static std::vector<std::byte> expected(std::uint64_t seed, std::uint32_t ranks, std::size_t call, const Call& what) {
-    std::vector<std::vector<std::byte>> inputs;
-    std::vector<const std::byte*> operands;
-    for (std::uint32_t r = 0; r < ranks; ++r) inputs.push_back(input_of(seed, r, call, what));
-    for (const auto& input : inputs) operands.push_back(input.data());
-    std::vector<std::byte> sum(inputs[0].size());
-    if (what.broadcast_root >= 0) return inputs[static_cast<std::size_t>(what.broadcast_root)];
-    if (ranks == 1) return inputs[0];
-    reduce_at(SimdLevel::kScalar, what.dtype, Op::kSum, operands, sum.data(), nullptr, what.count);
-    return sum;
   }
 
   std::uint64_t input_seed = 0;
@@ -148,21 +139,26 @@ class RandomNetwork {
     std::uint64_t remote_offset;
     std::uint32_t immediate;
     std::uint64_t token;
+    bool to_output;
+    std::uint32_t window;
   };
 
   struct ActiveCall {
     std::size_t index = 0;
     Call call;
-    std::vector<std::byte> input;   ///< with canaries around
-    std::vector<std::byte> result;  ///< with canaries around; unused in place
+    std::vector<std::byte> tensor;  ///< the input, in place the output too; with canaries around
+    std::vector<std::byte> result;  ///< the output; with canaries around; unused in place
+    std::uint64_t input_at = 0, output_at = 0;
+    Extent bytes;
     std::vector<std::byte> output_before;
     Segmentation cut;
-    std::unique_ptr<Program> full, last;
+    std::vector<std::unique_ptr<Program>> programs;  ///< by segment; where they are alike the first and the last
     std::uint64_t begun = 0;
     std::uint64_t first_segment = 0;
 
-    std::byte* output() { return (call.in_place ? input : result).data() + kCanary; }
-    [[nodiscard]] const std::byte* output() const { return (call.in_place ? input : result).data() + kCanary; }
+    [[nodiscard]] const std::byte* output() const { return (call.in_place ? tensor : result).data() + output_at; }
+    [[nodiscard]] std::byte* output() { return (call.in_place ? tensor : result).data() + output_at; }
+    [[nodiscard]] std::byte* input() { return tensor.data() + input_at; }
   };
 
   struct Rank final : HostActions {
@@ -177,14 +173,18 @@ class RandomNetwork {
       scratch.resize(config.scratch_bytes() + 64);
       const std::size_t shift = 64 - reinterpret_cast<std::uintptr_t>(scratch.data()) % 64;
       base = scratch.data() + shift;
-      receive_depth = config.receive_depth(2);
+      receive_depth = config.receive_depth(most_messages(config.ranks));
       runner = std::make_unique<Runner>(config, base, 0, *this);
     }
 
     bool write(const WriteRequest& request) noexcept override {
       auto& queue = outgoing[request.peer];
-      queue.push_back(
-          {{request.pieces.begin(), request.pieces.end()}, request.remote_offset, request.immediate, request.token});
+      queue.push_back({{request.pieces.begin(), request.pieces.end()},
+                       request.remote_offset,
+                       request.immediate,
+                       request.token,
+                       request.to_output,
+                       request.window});
       EXPECT_LE(queue.size(), receive_depth) << "more messages than receives: an RNR NAK";
       return true;
     }
@@ -241,7 +241,8 @@ class RandomNetwork {
         auto& queue = ranks_[event.peer]->outgoing[event.rank];
         const Message message = queue[event.at];
         queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(event.at));
-        std::byte* to = rank.base + message.remote_offset;
+        std::byte* to = message.to_output ? output_of(rank, message) : rank.base + message.remote_offset;
+        ASSERT_NE(to, nullptr) << "a write into an output after its operation";
         for (const Piece& piece : message.pieces) {
           std::memcpy(to, piece.address, piece.bytes);
           to += piece.bytes;
@@ -267,13 +268,21 @@ class RandomNetwork {
     retire(rank);
   }
 
+  static std::byte* output_of(Rank& rank, const Message& message) {
+    for (auto& call : rank.active) {
+      if (call->index == message.window) return call->output() + message.remote_offset;
+    }
+    return nullptr;
+  }
+
   /// The library's memory, or a buffer of a call that is not over.
   static bool may_read(const Rank& rank, const std::byte* address) {
     const auto within = [&](const std::vector<std::byte>& memory) {
       return address >= memory.data() && address < memory.data() + memory.size();
     };
-    return within(rank.scratch) ||
-           std::ranges::any_of(rank.active, [&](const auto& call) { return within(call->input); });
+    return within(rank.scratch) || std::ranges::any_of(rank.active, [&](const auto& call) {
+             return within(call->tensor) || within(call->result);
+           });
   }
 
   void work(Rank& rank) {
@@ -293,43 +302,43 @@ class RandomNetwork {
     active->index = rank.started_calls++;
     active->call = rank.calls[active->index];
     const Call& call = active->call;
-    const auto input = input_of(input_seed, rank.index, active->index, call);
-    active->input.assign(input.size() + 2 * kCanary, std::byte{0x5a});
-    active->result = active->input;
-    std::copy(input.begin(), input.end(), active->input.begin() + kCanary);
-    active->output_before.assign(active->output(), active->output() + input.size());
-    Shape shape{options_.ranks, call.count, call.dtype, Op::kSum};
-    active->cut = split(call.algorithm, shape, options_.slot_payload);
-    const auto program = [&](std::uint64_t count) {
-      shape.count = count;
-      if (call.broadcast_root >= 0) {
-        return std::make_unique<Program>(
-            build_broadcast(shape, rank.index, static_cast<std::uint32_t>(call.broadcast_root)));
-      }
-      return std::make_unique<Program>(call.algorithm == Algorithm::kOneShot
-                                           ? build_one_shot(shape, rank.index, source_of(call))
-                                           : build_two_shot(shape, rank.index));
-    };
-    active->full = program(active->cut.segment_count);
-    active->last = program(active->cut.last_count);
-    rank.runner->reserve(*active->full);
-    rank.runner->reserve(*active->last);
+    const Shape shape = call.shape(options_.ranks);
+    const BuildOptions options = call.options();
+    const auto input = input_of(input_seed, options_.ranks, rank.index, active->index, call);
+    const Extent bytes = active->bytes = call.bytes(options_.ranks, rank.index);
+    active->tensor.assign(std::max(bytes.input, bytes.output) + 2 * kCanary, std::byte{0x5a});
+    active->result.assign(bytes.output + 2 * kCanary, std::byte{0x5a});
+    active->input_at = active->output_at = kCanary;
+    if (call.in_place) {  // a rank's block is in its place among those of all
+      if (call.collective == Collective::kAllGather) active->input_at += rank.index * bytes.input;
+      if (call.collective == Collective::kReduceScatter) active->output_at += rank.index * bytes.output;
+    }
+    std::copy(input.begin(), input.end(), active->input());
+    active->output_before.assign(active->output(), active->output() + bytes.output);
+    active->cut = split(call.algorithm, shape, options_.slot_payload, options);
+    const std::uint64_t segments = active->cut.segments;
+    for (std::uint64_t s = 0; s < segments; ++s) {
+      if (s != 0 && s + 1 != segments && segments_are_alike(options)) continue;
+      active->programs.push_back(
+          std::make_unique<Program>(build_segment(shape, call.algorithm, rank.index, options, active->cut, s)));
+      rank.runner->reserve(*active->programs.back());
+    }
     rank.active.push_back(std::move(active));
-  }
-
-  static WriteSource source_of(const Call& call) {
-    return call.source == WriteSource::kInput && call.in_place ? WriteSource::kInputInPlace : call.source;
   }
 
   void begin_segment(Rank& rank, ActiveCall& call) {
     if (call.begun == 0) call.first_segment = rank.runner->begun();
     const std::uint64_t offset = call.begun * call.cut.segment_count * element_bytes(call.call.dtype);
+    const bool last = call.begun + 1 == call.cut.segments;
     Segment segment;
-    segment.program = call.begun + 1 == call.cut.segments ? call.last.get() : call.full.get();
-    segment.input = call.input.data() + kCanary + offset;
+    segment.program = last                                      ? call.programs.back().get()
+                      : segments_are_alike(call.call.options()) ? call.programs.front().get()
+                                                                : call.programs[call.begun].get();
+    segment.input = call.input() + offset;
     segment.output = call.output() + offset;
     segment.operation_sequence = static_cast<std::uint32_t>(call.index);
-    segment.operation_count = call.call.count;
+    segment.operation_count = signature_count(call.call.shape(options_.ranks), call.call.options());
+    segment.output_window = {static_cast<std::uint32_t>(call.index), offset};
     ++call.begun;
     rank.runner->begin(segment);
   }
@@ -339,16 +348,15 @@ class RandomNetwork {
       ActiveCall& call = *rank.active.front();
       if (call.begun < call.cut.segments) return;
       if (rank.runner->completed() < call.first_segment + call.cut.segments) return;
-      const std::size_t bytes = call.call.count * element_bytes(call.call.dtype);
-      rank.results.emplace_back(call.output(), call.output() + bytes);
-      for (const auto* memory : {&call.input, &call.result}) {
+      rank.results.emplace_back(call.output(), call.output() + call.bytes.output);
+      for (const auto* memory : {&call.tensor, &call.result}) {
         for (std::size_t i = 0; i < kCanary; ++i) {
           ASSERT_EQ((*memory)[i], std::byte{0x5a}) << "wrote before the tensor";
           ASSERT_EQ((*memory)[memory->size() - 1 - i], std::byte{0x5a}) << "wrote behind the tensor";
         }
       }
       // The caller may do what it likes with its memory now: nothing may read it any more.
-      std::ranges::fill(call.input, std::byte{0xee});
+      std::ranges::fill(call.tensor, std::byte{0xee});
       std::ranges::fill(call.result, std::byte{0xee});
       rank.over.push_back(std::move(rank.active.front()));
       rank.active.pop_front();

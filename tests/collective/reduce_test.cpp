@@ -18,7 +18,8 @@
 namespace tensorwire::collective {
 namespace {
 
-constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16};
+constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16, DType::kInt32};
+constexpr Op kOps[] = {Op::kSum, Op::kMax, Op::kAverage};
 
 std::vector<SimdLevel> levels() {
   std::vector<SimdLevel> result{SimdLevel::kScalar};
@@ -35,7 +36,7 @@ void fill(Random& random, DType dtype, std::byte* to, std::size_t count) {
                                           0x7bff, 0x0400, 0x7f81, 0x7f80, 0xff80, 0x0080, 0x7f7f, 0x3c00};
   for (std::size_t i = 0; i < count; ++i) {
     const bool awkward = random.chance(200'000);
-    if (dtype == DType::kFloat32) {
+    if (element_bytes(dtype) == 4) {
       const auto bits =
           awkward ? kAwkward32[random.below(std::size(kAwkward32))] : static_cast<std::uint32_t>(random.next());
       std::memcpy(to + 4 * i, &bits, 4);
@@ -47,12 +48,23 @@ void fill(Random& random, DType dtype, std::byte* to, std::size_t count) {
   }
 }
 
+/// One element of each operand, in the scalar kernel; the divisor of an average is their number.
+std::uint32_t result_of(DType dtype, Op op, std::initializer_list<std::uint32_t> bits) {
+  const std::vector<std::uint32_t> values{bits};
+  std::vector<const std::byte*> operands;
+  for (const std::uint32_t& value : values) operands.push_back(reinterpret_cast<const std::byte*>(&value));
+  std::uint32_t out = 0;
+  reduce_at(SimdLevel::kScalar, {dtype, op, static_cast<std::uint32_t>(values.size())}, operands,
+            reinterpret_cast<std::byte*>(&out), nullptr, 1);
+  return out;
+}
+
 float sum_one(DType dtype, std::initializer_list<std::uint32_t> bits, std::uint32_t* result_bits = nullptr) {
   std::vector<std::uint32_t> values{bits};
   std::vector<const std::byte*> operands;
   for (const std::uint32_t& value : values) operands.push_back(reinterpret_cast<const std::byte*>(&value));
   std::uint32_t out = 0;
-  reduce_at(SimdLevel::kScalar, dtype, Op::kSum, operands, reinterpret_cast<std::byte*>(&out), nullptr, 1);
+  reduce_at(SimdLevel::kScalar, {dtype}, operands, reinterpret_cast<std::byte*>(&out), nullptr, 1);
   if (result_bits != nullptr) *result_bits = out;
   return std::bit_cast<float>(out);
 }
@@ -142,10 +154,54 @@ TEST(Reduce, AddsInOrderInFp32) {
   EXPECT_EQ(bits_sum(DType::kFloat16, {0x6800, 0x3c00, 0x3c00}), 0x6801U);
 }
 
+TEST(Reduce, TheMaximumIsOfTheValuesAndNanWins) {
+  constexpr std::uint32_t kOne = 0x3f800000, kMinusOne = 0xbf800000, kInfinity = 0x7f800000, kMinusZero = 0x80000000;
+  EXPECT_EQ(result_of(DType::kFloat32, Op::kMax, {kOne, kMinusOne}), kOne);
+  EXPECT_EQ(result_of(DType::kFloat32, Op::kMax, {kMinusOne, kOne, kInfinity}), kInfinity);
+  EXPECT_EQ(result_of(DType::kFloat32, Op::kMax, {0xff800000, kMinusOne}), kMinusOne);
+  EXPECT_EQ(result_of(DType::kFloat32, Op::kMax, {kMinusZero, 0}), 0U) << "+0 is the greater zero, whatever the order";
+  EXPECT_EQ(result_of(DType::kFloat32, Op::kMax, {0, kMinusZero}), 0U);
+  EXPECT_EQ(result_of(DType::kFloat32, Op::kMax, {kMinusZero, kMinusZero}), kMinusZero);
+  for (const std::uint32_t nan : {0x7f800001U, 0xffc12345U}) {
+    EXPECT_EQ(result_of(DType::kFloat32, Op::kMax, {nan, kInfinity}), 0x7fc00000U);
+    EXPECT_EQ(result_of(DType::kFloat32, Op::kMax, {kInfinity, nan, kOne}), 0x7fc00000U);
+  }
+  EXPECT_EQ(result_of(DType::kFloat16, Op::kMax, {0x7bff, 0x7c00}), 0x7c00U);
+  EXPECT_EQ(result_of(DType::kFloat16, Op::kMax, {0x0001, 0x8001}), 0x0001U);
+  EXPECT_EQ(result_of(DType::kFloat16, Op::kMax, {0x3c00, 0xfd00}), 0x7e00U);
+  EXPECT_EQ(result_of(DType::kBfloat16, Op::kMax, {0xbf80, 0x8000}), 0x8000U);
+  EXPECT_EQ(result_of(DType::kBfloat16, Op::kMax, {0x7f81, 0x3f80}), 0x7fc0U);
+  EXPECT_EQ(result_of(DType::kInt32, Op::kMax, {0x80000000, 0xffffffff}), 0xffffffffU);
+  EXPECT_EQ(result_of(DType::kInt32, Op::kMax, {0x7fffffff, 0x80000000}), 0x7fffffffU);
+}
+
+TEST(Reduce, TheAverageScalesTheSumOnce) {
+  const auto f = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+  EXPECT_EQ(result_of(DType::kFloat32, Op::kAverage, {f(1), f(2), f(4.5F)}), f(7.5F * (1.0F / 3.0F)));
+  EXPECT_EQ(result_of(DType::kFloat32, Op::kAverage, {f(3e38F), f(3e38F)}), 0x7f800000U) << "the sum overflows";
+  EXPECT_EQ(result_of(DType::kFloat32, Op::kAverage, {0x7f800000, 0xff800000}), 0x7fc00000U);
+  EXPECT_EQ(result_of(DType::kFloat32, Op::kAverage, {0x80000000, 0x80000000}), 0x80000000U);
+  EXPECT_EQ(result_of(DType::kFloat16, Op::kAverage, {0x7bff, 0x7bff}), 0x7bffU) << "a sum in fp32 does not overflow";
+  EXPECT_EQ(result_of(DType::kFloat16, Op::kAverage, {0x3c00, 0x3c01}), 0x3c00U) << "half-way: to even";
+  EXPECT_EQ(result_of(DType::kFloat16, Op::kAverage, {0x3c01, 0x3c02}), 0x3c02U) << "half-way: to even";
+  EXPECT_EQ(result_of(DType::kBfloat16, Op::kAverage, {0x3f80, 0x3f81}), 0x3f80U);
+}
+
+TEST(Reduce, IntegersWrapInSumsButNotInAverages) {
+  const auto i = [](std::int32_t value) { return static_cast<std::uint32_t>(value); };
+  EXPECT_EQ(result_of(DType::kInt32, Op::kSum, {0x7fffffff, 1}), 0x80000000U);
+  EXPECT_EQ(result_of(DType::kInt32, Op::kSum, {i(-5), i(3)}), i(-2));
+  EXPECT_EQ(result_of(DType::kInt32, Op::kAverage, {0x7fffffff, 0x7fffffff}), 0x7fffffffU);
+  EXPECT_EQ(result_of(DType::kInt32, Op::kAverage, {0x80000000, 0x80000000, 0x80000000}), 0x80000000U);
+  EXPECT_EQ(result_of(DType::kInt32, Op::kAverage, {i(-3), i(-4)}), i(-3)) << "towards zero";
+  EXPECT_EQ(result_of(DType::kInt32, Op::kAverage, {3, 4}), 3U);
+}
+
 TEST(Reduce, EveryLevelGivesTheSameBits) {
   Random random{1};
-  for (int round = 0; round < 600; ++round) {
-    const DType dtype = kTypes[random.below(3)];
+  for (int round = 0; round < 3000; ++round) {
+    const Reduction what{kTypes[random.below(4)], kOps[random.below(3)], 1 + random.below(9)};
+    const DType dtype = what.dtype;
     const std::size_t n = 1 + random.below(9);
     const std::size_t count = random.below(round % 10 == 0 ? 2000 : 200);
     const std::size_t bytes = count * element_bytes(dtype);
@@ -164,11 +220,11 @@ TEST(Reduce, EveryLevelGivesTheSameBits) {
       std::vector<std::byte> out(bytes + 2 * kSlack, std::byte{0xa5});
       std::vector<std::byte> second = out;
       const bool twice = random.chance(500'000);
-      reduce_at(level, dtype, Op::kSum, operands, out.data() + shift, twice ? second.data() + second_shift : nullptr,
-                count);
+      reduce_at(level, what, operands, out.data() + shift, twice ? second.data() + second_shift : nullptr, count);
       const std::vector<std::byte> result(out.begin() + shift, out.begin() + shift + bytes);
       if (level == SimdLevel::kScalar) reference = result;
-      ASSERT_EQ(result, reference) << name_of(level) << " " << name_of(dtype) << " n " << n << " count " << count;
+      ASSERT_EQ(result, reference) << name_of(level) << " " << name_of(dtype) << " " << name_of(what.op) << " n " << n
+                                   << " count " << count;
       if (twice) {
         ASSERT_TRUE(
             std::equal(reference.begin(), reference.end(), second.begin() + static_cast<std::ptrdiff_t>(second_shift)));
@@ -195,8 +251,8 @@ TEST(Reduce, OutputMayBeAnOperand) {
       fill(random, dtype, a.data(), kCount);
       fill(random, dtype, b.data(), kCount);
       const std::vector<const std::byte*> operands{a.data(), b.data()};
-      reduce_at(level, dtype, Op::kSum, operands, apart.data(), nullptr, kCount);
-      reduce_at(level, dtype, Op::kSum, operands, b.data(), nullptr, kCount);
+      reduce_at(level, {dtype}, operands, apart.data(), nullptr, kCount);
+      reduce_at(level, {dtype}, operands, b.data(), nullptr, kCount);
       EXPECT_EQ(b, apart) << name_of(level) << " " << name_of(dtype);
     }
   }
@@ -212,7 +268,7 @@ TEST(Reduce, IgnoresTheCallersFloatModes) {
   for (const SimdLevel level : levels()) {
     std::vector<std::uint32_t> out(64);
     _mm_setcsr(before | 0x8040 | 0x6000);  // flush to zero, denormals are zero, round towards zero
-    reduce_at(level, DType::kFloat32, Op::kSum, subnormals, reinterpret_cast<std::byte*>(out.data()), nullptr, 64);
+    reduce_at(level, {DType::kFloat32}, subnormals, reinterpret_cast<std::byte*>(out.data()), nullptr, 64);
     const unsigned after = _mm_getcsr();
     _mm_setcsr(before);
     EXPECT_EQ(out[0], 6U);

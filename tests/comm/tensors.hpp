@@ -31,7 +31,7 @@ inline std::vector<std::byte> sum_of(std::uint64_t seed, int ranks, std::size_t 
   for (const auto& input : inputs) operands.push_back(input.data());
   if (ranks == 1) return inputs[0];
   std::vector<std::byte> sum(inputs[0].size());
-  collective::reduce(dtype, collective::Op::kSum, operands, sum.data(), nullptr, count);
+  collective::reduce({dtype}, operands, sum.data(), nullptr, count);
   return sum;
 }
 

@@ -100,8 +100,7 @@ class BareTcpPath final : public BenchPath {
     for (std::size_t peer = 0; peer < peers_; ++peer) operands.push_back(received_.data() + peer * chunk);
     const std::size_t elements = chunk / collective::element_bytes(shape_.dtype);
     const bool all_gather = pattern_.size() > 1;
-    collective::reduce(shape_.dtype, collective::Op::kSum, operands, out, all_gather ? reduced_.data() : nullptr,
-                       elements);
+    collective::reduce({shape_.dtype}, operands, out, all_gather ? reduced_.data() : nullptr, elements);
     if (!all_gather) return true;
     exchange_.exchange(pattern_[1], {reduced_, received_});
     std::memcpy(out + chunk, received_.data(), shape_.bytes() - chunk);

@@ -1,0 +1,28 @@
+// All-gather: the second half of two-shot, on blocks that the caller has.
+#include "collective/algorithms.hpp"
+#include "collective/builder_parts.hpp"
+
+namespace tensorwire::collective {
+
+Program build_all_gather(const Shape& shape, std::uint32_t rank, WriteSource source, std::uint64_t block_stride) {
+  if (shape.ranks == 1 && rank == 0) return build_alone(Algorithm::kDirect, shape);
+  ProgramBuilder builder{Algorithm::kDirect, shape, rank};
+  const std::uint64_t bytes = shape.bytes();
+  const std::uint64_t stride = stride_bytes(shape, block_stride);
+  const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
+
+  write_to_all(builder, peers, bytes, source);
+  std::vector<std::uint16_t> arrivals;
+  for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
+  const std::uint16_t matched = builder.match(arrivals);
+  // In place, the input is this rank's own block of the output: nothing is copied, and no other block is a source.
+  if (bytes != 0) builder.copy({Place::kInput, 0, 0}, {Place::kOutput, 0, rank * stride}, bytes, {matched});
+  for (const std::uint32_t peer : peers) {
+    std::uint16_t copied = kNoStep;
+    if (bytes != 0) copied = builder.copy(peer_slot(peer), {Place::kOutput, 0, peer * stride}, bytes, {matched});
+    builder.release(peer, {matched, copied});
+  }
+  return builder.finish();
+}
+
+}  // namespace tensorwire::collective
