@@ -11,12 +11,14 @@ Program build_all_gather(const Shape& shape, std::uint32_t rank, WriteSource sou
   const std::uint64_t stride = stride_bytes(shape, block_stride);
   const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
 
-  write_to_all(builder, peers, bytes, source);
+  const std::vector<std::uint16_t> input_is_free = write_to_all(builder, peers, bytes, source);
   std::vector<std::uint16_t> arrivals;
   for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
   const std::uint16_t matched = builder.match(arrivals);
-  // In place, the input is this rank's own block of the output: nothing is copied, and no other block is a source.
-  if (bytes != 0) builder.copy({Place::kInput, 0, 0}, {Place::kOutput, 0, rank * stride}, bytes, {matched});
+  // In place, the input is this rank's own block of the output, and no other block is a source.
+  if (bytes != 0 && source != WriteSource::kInputInPlace) {
+    keep_input(builder, rank * stride, bytes, source, input_is_free, matched);
+  }
   for (const std::uint32_t peer : peers) {
     std::uint16_t copied = kNoStep;
     if (bytes != 0) copied = builder.copy(peer_slot(peer), {Place::kOutput, 0, peer * stride}, bytes, {matched});

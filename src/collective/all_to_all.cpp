@@ -68,7 +68,8 @@ Program build_all_to_all(const Shape& shape, std::uint32_t rank, const BuildOpti
   for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
   const std::uint16_t matched = peers.empty() ? kNoStep : builder.match(arrivals);
 
-  if (const std::uint64_t own = blocks.bytes(rank, rank); own != 0) {
+  const bool in_place = options.source == WriteSource::kInputInPlace;
+  if (const std::uint64_t own = blocks.bytes(rank, rank); own != 0 && !in_place) {
     builder.copy({Place::kInput, 0, blocks.input_offset(rank, rank)},
                  {Place::kOutput, 0, blocks.output_offset(rank, rank)}, own, {matched});
   }
@@ -76,7 +77,7 @@ Program build_all_to_all(const Shape& shape, std::uint32_t rank, const BuildOpti
     std::uint16_t copied = kNoStep;
     if (const std::uint64_t bytes = blocks.bytes(peer, rank); bytes != 0) {
       // In place, the peer's block comes where the block for the peer was: that must have gone.
-      const std::uint16_t gone = options.source == WriteSource::kInputInPlace ? sent[peer] : kNoStep;
+      const std::uint16_t gone = in_place ? sent[peer] : kNoStep;
       copied =
           builder.copy(peer_slot(peer), {Place::kOutput, 0, blocks.output_offset(peer, rank)}, bytes, {matched, gone});
     }

@@ -33,8 +33,8 @@ void receive(ProgramBuilder& builder, std::uint32_t parent, const std::vector<st
 /// The root's own part.
 void send(ProgramBuilder& builder, const std::vector<std::uint32_t>& children, std::uint64_t bytes,
           WriteSource source) {
-  write_to_all(builder, children, bytes, source);
-  if (bytes != 0) builder.copy({Place::kInput, 0, 0}, {Place::kOutput, 0, 0}, bytes);
+  const std::vector<std::uint16_t> input_is_free = write_to_all(builder, children, bytes, source);
+  if (bytes != 0 && source != WriteSource::kInputInPlace) keep_input(builder, 0, bytes, source, input_is_free, kNoStep);
 }
 
 }  // namespace

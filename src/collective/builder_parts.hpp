@@ -73,6 +73,14 @@ inline std::vector<std::uint16_t> write_to_all(ProgramBuilder& builder, const st
   return free;
 }
 
+/// The input to its place in the output. A send slot is filled first: in place, the two are the same bytes.
+inline void keep_input(ProgramBuilder& builder, std::uint64_t output_offset, std::uint64_t bytes, WriteSource source,
+                       std::vector<std::uint16_t> input_is_free, std::uint16_t matched) {
+  if (source != WriteSource::kSendSlot) input_is_free.clear();
+  input_is_free.push_back(matched);
+  builder.copy({Place::kInput, 0, 0}, {Place::kOutput, 0, output_offset}, bytes, input_is_free);
+}
+
 /// One rank alone: its input is its output.
 [[nodiscard]] inline Program build_alone(Algorithm algorithm, const Shape& shape) {
   ProgramBuilder builder{algorithm, shape, 0};

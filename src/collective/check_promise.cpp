@@ -32,13 +32,13 @@ class Bracketing {
  public:
   Bracketing(const Expressions& expressions, std::uint32_t plan) : expressions_(expressions), plan_(plan) {}
 
-  [[nodiscard]] bool holds(const Program& program, const BuildOptions& build, Expression sum) const {
+  [[nodiscard]] bool holds(const Program& program, Expression sum) const {
     if (program.shape.ranks == 1) return true;
     switch (program.algorithm) {
       case Algorithm::kRing:
         return is_ring(sum);
       case Algorithm::kHierarchical:
-        return is_grouped(sum, std::max<std::uint32_t>(1, build.group_ranks), program.shape.ranks);
+        return is_grouped(sum, program.group_ranks, program.shape.ranks);
       default:
         return is_run(sum, 0, program.shape.ranks);
     }
@@ -86,8 +86,8 @@ class Bracketing {
 };
 
 /// What is wrong with a range that was promised; empty for nothing.
-std::string fault_of(const Expressions& expressions, const Program& program, const CheckOptions& options,
-                     std::uint32_t plan, const Promise& promise, const Region::Range& range) {
+std::string fault_of(const Expressions& expressions, const Program& program, std::uint32_t plan, const Promise& promise,
+                     const Region::Range& range) {
   const auto leaves = expressions.leaves(range.value.expression, plan);
   const bool at_its_place =
       leaves.aligned && range.value.base == static_cast<std::int64_t>(promise.source + (range.begin - promise.begin));
@@ -106,7 +106,7 @@ std::string fault_of(const Expressions& expressions, const Program& program, con
   if (!at_its_place) {
     return fmt::format("is {}, taken from another place of the tensor", expressions.text(range.value.expression));
   }
-  if (!Bracketing{expressions, plan}.holds(program, options.build, range.value.expression)) {
+  if (!Bracketing{expressions, plan}.holds(program, range.value.expression)) {
     return fmt::format("is {}: not in the order that {} promises", expressions.text(range.value.expression),
                        name_of(program.algorithm));
   }
@@ -128,7 +128,7 @@ std::optional<Verdict> check_output(const HappensBefore& graph, SymbolicExecutio
     auto at = std::ranges::upper_bound(ranges, done, {}, &Region::Range::end);
     for (; done < promise.end && at != ranges.end() && at->begin <= done; ++at) {
       const Region::Range part{done, std::min(at->end, promise.end), at->value.at(done - at->begin)};
-      const std::string fault = fault_of(run.expressions(), program, options, plan, promise, part);
+      const std::string fault = fault_of(run.expressions(), program, plan, promise, part);
       if (!fault.empty()) {
         return broken(plan, rank, fmt::format("bytes [{}, {}) of its output: {}", part.begin, part.end, fault));
       }

@@ -147,12 +147,12 @@ class RuleCheck {
     const auto at = [&](std::size_t step) { return graph_.node(plan, rank, static_cast<std::uint16_t>(step)); };
     std::vector<std::uint16_t> match_of(graph_.ranks(), kNoStep);
     std::vector<std::uint16_t> release_of(graph_.ranks(), kNoStep);
-    std::vector<bool> waited_for(program.steps.size());
+    std::vector<std::uint16_t> sent(program.steps.size(), kNoStep);
     std::vector<std::uint32_t> senders;
     for (std::size_t i = 0; i < program.steps.size(); ++i) {
       const Step& step = program.steps[i];
       if (step.kind == StepKind::kRelease) release_of[step.peer] = static_cast<std::uint16_t>(i);
-      if (step.kind == StepKind::kSent) waited_for[step.write_step] = true;
+      if (step.kind == StepKind::kSent) sent[step.write_step] = static_cast<std::uint16_t>(i);
       if (step.kind == StepKind::kArrival && step.message == 0) senders.push_back(step.peer);
       if (step.kind != StepKind::kMatch) continue;
       for (const std::uint16_t need : program.needs_of(step)) {
@@ -173,10 +173,18 @@ class RuleCheck {
       const Step& step = program.steps[i];
       check_release(program, i, release_of, at);
       const bool from_user = step.source.place == Place::kInput || step.source.place == Place::kOutput;
-      if (step.kind == StepKind::kWrite && from_user && step.bytes != 0 && !waited_for[i]) {
+      if (step.kind == StepKind::kWrite && from_user && step.bytes != 0 && sent[i] == kNoStep) {
         return counter_example(graph_, at(i),
                                "user memory may still be read when the operation is over: "
                                "nothing waits until this is sent");
+      }
+      if (step.kind == StepKind::kWrite && step.source.place == Place::kPeerSlot && step.bytes != 0) {
+        const std::uint16_t release = step.source.peer < release_of.size() ? release_of[step.source.peer] : kNoStep;
+        if (sent[i] == kNoStep || release == kNoStep) {
+          return counter_example(
+              graph_, at(i), "the slot may be overwritten while it is still read: nothing waits until this is sent");
+        }
+        require(at(sent[i]), at(release), "the slot is given back while a write may still read it");
       }
       const bool to_user = step.target.place == Place::kOutput || step.second_target.place == Place::kOutput;
       if (to_user && step.bytes != 0) {

@@ -27,7 +27,7 @@ struct Standing {
 // partners knows that all are equal.
 Program build_hierarchical(const Shape& shape, std::uint32_t rank, std::uint32_t group_ranks) {
   if (shape.ranks == 1 && rank == 0) return build_alone(Algorithm::kHierarchical, shape);
-  ProgramBuilder builder{Algorithm::kHierarchical, shape, rank};
+  ProgramBuilder builder{Algorithm::kHierarchical, shape, rank, group_ranks};
   if (group_ranks == 0 || shape.ranks % group_ranks != 0) {
     throw Error{"build a hierarchical all-reduce",
                 fmt::format("{} ranks are not groups of {}", shape.ranks, group_ranks)};
@@ -94,8 +94,10 @@ Program build_hierarchical(const Shape& shape, std::uint32_t rank, std::uint32_t
     if (const std::uint64_t bytes = parts.bytes(group); bytes != 0) {
       const std::uint16_t arrived = builder.arrival(partner(group), 1);
       const Location slot = peer_slot(partner(group), parts.stride());
-      read.push_back(builder.copy(slot, finished(parts.offset(group)), bytes, {arrived, partners_matched}));
-      chunk_finished.push_back(read.back());
+      if (!own.mates.empty()) {
+        read.push_back(builder.copy(slot, finished(parts.offset(group)), bytes, {arrived, partners_matched}));
+        chunk_finished.push_back(read.back());
+      }
       read.push_back(builder.copy(slot, {Place::kOutput, 0, chunk_offset + parts.offset(group)}, bytes,
                                   {arrived, partners_matched, mates_matched}));
     }

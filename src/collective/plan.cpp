@@ -82,10 +82,11 @@ void derive_event_steps(Program& program) {
 
 }  // namespace
 
-ProgramBuilder::ProgramBuilder(Algorithm algorithm, const Shape& shape, std::uint32_t rank) {
+ProgramBuilder::ProgramBuilder(Algorithm algorithm, const Shape& shape, std::uint32_t rank, std::uint32_t group_ranks) {
   program_.algorithm = algorithm;
   program_.shape = shape;
   program_.rank = rank;
+  program_.group_ranks = group_ranks;
   if (shape.ranks == 0 || shape.ranks > kMaxRanks) {
     refuse(program_, fmt::format("{} ranks; 1 to {} are possible", shape.ranks, kMaxRanks));
   }

@@ -89,6 +89,7 @@ struct Program {
   Algorithm algorithm = Algorithm::kOneShot;
   Shape shape;
   std::uint32_t rank = 0;
+  std::uint32_t group_ranks = 1;  ///< hierarchical: ranks of a group
   std::vector<Step> steps;
   std::vector<Location> operands;
   std::vector<std::uint16_t> needs;
@@ -122,7 +123,7 @@ struct Plan {
 /// Puts steps together; each add returns the step's index, to be named in later needs.
 class ProgramBuilder {
  public:
-  ProgramBuilder(Algorithm algorithm, const Shape& shape, std::uint32_t rank);
+  ProgramBuilder(Algorithm algorithm, const Shape& shape, std::uint32_t rank, std::uint32_t group_ranks = 1);
 
   std::uint16_t copy(Location source, Location target, std::uint64_t bytes, std::vector<std::uint16_t> needs = {});
   /// @param message number within the sequence, from 0; number 0 carries the signature.

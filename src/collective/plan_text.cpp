@@ -62,9 +62,10 @@ std::string action(const Program& program, const Step& step) {
 }  // namespace
 
 std::string to_string(const Program& program) {
-  std::string lines = fmt::format("{} {} of {} x {}, {} ranks, rank {}:\n", name_of(program.algorithm),
-                                  name_of(program.shape.collective), program.shape.count, name_of(program.shape.dtype),
-                                  program.shape.ranks, program.rank);
+  std::string lines = fmt::format(
+      "{} {} of {} x {}, {} ranks{}, rank {}:\n", name_of(program.algorithm), name_of(program.shape.collective),
+      program.shape.count, name_of(program.shape.dtype), program.shape.ranks,
+      program.group_ranks > 1 ? fmt::format(" in groups of {}", program.group_ranks) : "", program.rank);
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
     lines += fmt::format("  #{} {}", i, action(program, step));

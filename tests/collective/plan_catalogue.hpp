@@ -76,9 +76,9 @@ inline std::vector<Recipe> recipes(Collective collective, Algorithm algorithm, s
       for (const std::uint32_t root : {0U, ranks / 2, ranks - 1}) {
         if (root != 0 && root == recipe.shape.root) continue;
         recipe.shape.root = static_cast<std::uint16_t>(root);
-        for (const auto source : {WriteSource::kSendSlot, WriteSource::kInput}) {
+        for (const auto source : {WriteSource::kSendSlot, WriteSource::kInput, WriteSource::kInputInPlace}) {
           recipe.build.source = source;
-          add(true);
+          add(source != WriteSource::kInput);
         }
       }
       break;
@@ -108,6 +108,8 @@ inline std::vector<Recipe> recipes(Collective collective, Algorithm algorithm, s
       add(true);
       if (collective == Collective::kAllGather) {
         recipe.build.source = WriteSource::kInput;
+        add(false);
+        recipe.build.source = WriteSource::kInputInPlace;
         add(true);
       }
       if (algorithm != Algorithm::kOneShot) break;

@@ -14,10 +14,10 @@ class TracedActions : public collective::HostActions {
     if (trace_ != nullptr) trace_->begin_work();
     HostActions::copy(from, to, bytes);
   }
-  void reduce(const collective::Shape& shape, std::span<const std::byte* const> operands, std::byte* output,
+  void reduce(const collective::Reduction& what, std::span<const std::byte* const> operands, std::byte* output,
               std::byte* second_output, std::size_t bytes) noexcept override {
     if (trace_ != nullptr) trace_->begin_work();
-    HostActions::reduce(shape, operands, output, second_output, bytes);
+    HostActions::reduce(what, operands, output, second_output, bytes);
   }
 
  protected:
