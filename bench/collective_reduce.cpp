@@ -18,7 +18,7 @@ void reduce_bench(benchmark::State& state, SimdLevel level, DType dtype, std::si
   std::vector<const std::byte*> operands;
   for (const auto& input : inputs) operands.push_back(input.data());
   for (auto _ : state) {
-    reduce_at(level, dtype, Op::kSum, operands, output.data(), second.data(), bytes / element_bytes(dtype));
+    reduce_at(level, {dtype}, operands, output.data(), second.data(), bytes / element_bytes(dtype));
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * bytes * (operand_count + 2)));
