@@ -45,6 +45,7 @@ inline constexpr auto kVariables = std::to_array<Variable>({
     {"TENSORWIRE_SOFT_LIBRARY", "lib/tensorwire/libibverbs.so.1 beside the program", "path of the user-space HCA drop-in"},
     {"TENSORWIRE_TRACE", "none", "file that each rank writes a trace of its operations to, for Perfetto; %r, %c, %p as above"},
     {"TENSORWIRE_TRACE_EVENTS", "131072", "the last events that a trace keeps"},
+    {"TENSORWIRE_TUNE", "tensorwire/tune.toml in $XDG_CONFIG_HOME or ~/.config", "file of what `tensorwire tune` measured, which sets the thresholds between algorithms; off: the built-in ones"},
 });
 // clang-format on
 

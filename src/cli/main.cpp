@@ -28,6 +28,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "tensorwire " TENSORWIRE_VERSION);
   app.require_subcommand(1);
   add_bench(app, status);
+  add_plan(app, status);
+  add_tune(app, status);
   add_soft(app, status);
   add_env(app, status);
   add_trace(app, status);

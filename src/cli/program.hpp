@@ -13,7 +13,9 @@ namespace tensorwire::cli {
 /// Each adds its command to `parent`; the command's callback sets `status`, the exit status.
 void add_bench_decode(CLI::App& parent, int& status);
 void add_bench_allreduce(CLI::App& parent, int& status);
+void add_plan(CLI::App& parent, int& status);
 void add_soft(CLI::App& parent, int& status);
+void add_tune(CLI::App& parent, int& status);
 void add_env(CLI::App& parent, int& status);
 void add_trace(CLI::App& parent, int& status);
 

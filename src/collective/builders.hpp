@@ -94,6 +94,8 @@ struct Thresholds {
   std::uint64_t ring_bytes = kAlways;
   /// The most ranks that a root writes to by itself.
   std::uint32_t broadcast_ranks = 8;
+
+  bool operator==(const Thresholds&) const = default;
 };
 
 [[nodiscard]] Algorithm choose(const Shape& shape, const Thresholds& thresholds, Order order = Order::kAny) noexcept;

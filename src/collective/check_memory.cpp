@@ -21,22 +21,36 @@ Expression Expressions::intern(Entry entry) {
   return at->second;
 }
 
-Expression Expressions::contribution(std::uint32_t plan, std::uint32_t rank) { return intern({plan, rank, false, {}}); }
+Expression Expressions::contribution(std::uint32_t plan, std::uint32_t rank) {
+  return intern({plan, rank, false, Op::kSum, {}});
+}
 
-Expression Expressions::header(std::uint32_t plan, std::uint32_t rank) { return intern({plan, rank, true, {}}); }
+Expression Expressions::header(std::uint32_t plan, std::uint32_t rank) {
+  return intern({plan, rank, true, Op::kSum, {}});
+}
 
-Expression Expressions::sum(const std::vector<Term>& terms) {
-  return terms.size() == 1 ? terms[0].expression : intern({0, 0, false, terms});  // one alone is what it was
+Expression Expressions::combine(Op op, const std::vector<Term>& terms) {
+  if (terms.size() == 1 && op != Op::kAverage) return terms[0].expression;  // one alone is what it was
+  return intern({0, 0, false, op, terms});
+}
+
+bool Expressions::is_made_by(Op op, Expression expression) const {
+  const Entry& entry = entries_[expression];
+  if (entry.terms.empty()) return true;
+  const Op of_parts = op == Op::kAverage ? Op::kSum : op;
+  return entry.op == op &&
+         std::ranges::all_of(entry.terms, [&](const Term& term) { return is_made_by(of_parts, term.expression); });
 }
 
 std::string Expressions::text(Expression expression) const {
   const Entry& entry = entries_[expression];
   if (entry.terms.empty()) return fmt::format("{}{}", entry.is_header ? "header of " : "x", entry.rank);
-  std::string line = "(";
+  const char* const between = entry.op == Op::kMax ? ", " : " + ";
+  std::string line = entry.op == Op::kSum ? "(" : std::string{name_of(entry.op)} + "(";
   for (std::size_t i = 0; i < entry.terms.size(); ++i) {
-    if (i != 0) line += " + ";
+    if (i != 0) line += between;
     if (const std::size_t last = end_of_run(entry.terms, i); last >= i + kLongRun) {
-      line += text(entry.terms[i].expression) + " + ... + ";
+      line += text(entry.terms[i].expression) + between + "..." + between;
       i = last;
     }
     line += text(entry.terms[i].expression);
@@ -271,7 +285,7 @@ std::optional<Verdict> SymbolicExecution::reduce(Node node, std::uint32_t plan, 
     if (done % element != 0 || end % element != 0) {
       return counter_example(*graph_, node, "it adds up parts of elements");
     }
-    sums.push_back({done, end, {expressions_.sum(terms), base}});
+    sums.push_back({done, end, {expressions_.combine(step.op, terms), base}});
     done = end;
   }
   for (const Location& target : {step.target, step.second_target}) {

@@ -30,8 +30,11 @@ class Expressions {
   [[nodiscard]] Expression contribution(std::uint32_t plan, std::uint32_t rank);
   /// The header that a rank puts at the start of its first message.
   [[nodiscard]] Expression header(std::uint32_t plan, std::uint32_t rank);
-  [[nodiscard]] Expression sum(const std::vector<Term>& terms);
-  /// "((x1 + x2) + x0)".
+  /// `op` as the step says: of an average, partial sums are sums.
+  [[nodiscard]] Expression combine(Op op, const std::vector<Term>& terms);
+  /// Whether it is what `op` makes of contributions: an average divides once, and last.
+  [[nodiscard]] bool is_made_by(Op op, Expression expression) const;
+  /// "((x1 + x2) + x0)", "average(x0 + x1)", "max(x0, x1)".
   [[nodiscard]] std::string text(Expression expression) const;
   /// The ranks that it adds up, in order, each as often as it occurs; `aligned`: whether all at the same place of the
   /// tensor, and of this plan.
@@ -47,6 +50,7 @@ class Expressions {
   struct Entry {
     std::uint32_t plan = 0, rank = 0;  ///< of a leaf
     bool is_header = false;
+    Op op = Op::kSum;         ///< of a sum
     std::vector<Term> terms;  ///< of a sum
     auto operator<=>(const Entry&) const = default;
   };

@@ -69,8 +69,10 @@ class Bracketing {
   }
   /// The sums of the groups, each in rank order, in the order of the groups.
   [[nodiscard]] bool is_grouped(Expression sum, std::uint32_t group, std::uint32_t ranks) const {
-    if (group == 1 || group >= ranks) return is_run(sum, 0, ranks);
     const auto terms = expressions_.terms(sum);
+    // One group: its sum, which an average then divides.
+    if (group >= ranks && terms.size() == 1) return is_run(terms[0].expression, 0, ranks);
+    if (group == 1 || group >= ranks) return is_run(sum, 0, ranks);
     if (terms.size() != (ranks + group - 1) / group) return false;
     for (std::uint32_t g = 0; g < terms.size(); ++g) {
       if (!is_run(terms[g].expression, g * group, std::min(ranks, (g + 1) * group))) return false;
@@ -105,6 +107,9 @@ std::string fault_of(const Expressions& expressions, const Program& program, std
   }
   if (!at_its_place) {
     return fmt::format("is {}, taken from another place of the tensor", expressions.text(range.value.expression));
+  }
+  if (program.shape.ranks > 1 && !expressions.is_made_by(program.shape.op, range.value.expression)) {
+    return fmt::format("is {}: that is no {}", expressions.text(range.value.expression), name_of(program.shape.op));
   }
   if (!Bracketing{expressions, plan}.holds(program, range.value.expression)) {
     return fmt::format("is {}: not in the order that {} promises", expressions.text(range.value.expression),

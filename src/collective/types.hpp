@@ -1,6 +1,7 @@
 // Collectives, element types, reduction operators and algorithms, and their names. Plain values; no state.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -28,6 +29,15 @@ enum class Algorithm : std::uint8_t {
   kTree = 6,           ///< broadcast: along a binomial tree
   kTwoShotWindow = 7,  ///< all-reduce: two-shot, its second half straight into the peers' outputs
 };
+
+inline constexpr std::array kCollectives{Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+                                         Collective::kBroadcast, Collective::kAllToAll,      Collective::kSendRecv,
+                                         Collective::kBarrier};
+inline constexpr std::array kDTypes{DType::kFloat32, DType::kFloat16, DType::kBfloat16, DType::kInt32};
+inline constexpr std::array kOps{Op::kSum, Op::kMax, Op::kAverage};
+inline constexpr std::array kAlgorithms{Algorithm::kOneShot, Algorithm::kTwoShot,      Algorithm::kTwoShotWindow,
+                                        Algorithm::kRing,    Algorithm::kHierarchical, Algorithm::kDirect,
+                                        Algorithm::kTree};
 
 [[nodiscard]] constexpr std::size_t element_bytes(DType dtype) noexcept {
   return dtype == DType::kFloat32 || dtype == DType::kInt32 ? 4 : 2;

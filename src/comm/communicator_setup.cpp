@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 
@@ -10,6 +11,7 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "comm/communicator_state.hpp"
+#include "comm/tuning.hpp"
 #include "comm/verbs_link.hpp"
 
 namespace tensorwire::comm {
@@ -67,8 +69,9 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& options)
 
   scratch_.emplace(config_.scratch_bytes(), "scratch memory", "Use smaller slots or a smaller depth");
   link_ = make_link();
+  apply_tuning();
   runner_.emplace(config_, scratch_->bytes().data(), link_->scratch_key(), *this);
-  programs_.emplace(config_.rank, options.slot_payload_bytes, options.thresholds);
+  programs_.emplace(config_.rank, options.slot_payload_bytes, options_.thresholds);
   observer_.emplace(Identity{config_.rank, config_.ranks, config_.communicator, group.host(group.rank())}, *link_);
   trace_ = observer_->trace();
   runner_->watch_steps(trace_);
@@ -104,6 +107,30 @@ void Communicator::State::agree_on_options() const {
                   "Give all ranks the same options"};
     }
   }
+}
+
+void Communicator::State::apply_tuning() {
+  if (options_.thresholds != collective::Thresholds{}) return;
+  std::array<std::byte, 2 * sizeof(std::uint64_t)> bytes{};
+  std::string key;
+  if (config_.rank == 0) {
+    Topology topology;
+    for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
+      topology.hosts.push_back(group_->host(static_cast<int>(rank)));
+      if (rank != 0) topology.paths.push_back(link_->describe(rank));
+    }
+    key = topology.key();
+    const auto tuning = load_tuning(tune_file(), key);
+    const collective::Thresholds& thresholds = tuning ? tuning->thresholds : options_.thresholds;
+    store_be64(bytes.data(), thresholds.one_shot_bytes);
+    store_be64(bytes.data() + sizeof(std::uint64_t), thresholds.one_shot_bytes_pair);
+    if (tuning) log_info(fmt::format("thresholds of {} from {}", key, tune_file()));
+  }
+  // All ranks must take the same plans, and files differ between hosts.
+  const auto agreed = group_->broadcast(bytes);
+  if (agreed.size() != bytes.size()) throw Error{"create a communicator", "rank 0 runs another version"};
+  options_.thresholds.one_shot_bytes = load_be64(agreed.data());
+  options_.thresholds.one_shot_bytes_pair = load_be64(agreed.data() + sizeof(std::uint64_t));
 }
 
 std::unique_ptr<Link> Communicator::State::make_link() {

@@ -54,6 +54,8 @@ class Communicator::State final : public TracedActions {
 
   // communicator_setup.cpp
   void agree_on_options() const;
+  /// Thresholds that were not asked for come from rank 0's tune file, if it knows this topology.
+  void apply_tuning();
   [[nodiscard]] std::unique_ptr<Link> make_link();
   [[nodiscard]] unsigned count_local_ranks() const;
 

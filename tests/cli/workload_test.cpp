@@ -30,7 +30,7 @@ std::vector<std::byte> reduced(DType dtype, std::uint32_t ranks, std::uint64_t i
   for (std::uint32_t rank = 0; rank < ranks; ++rank) inputs.push_back(input(dtype, rank, iteration));
   for (const auto& bytes : inputs) operands.push_back(bytes.data());
   std::vector<std::byte> out(inputs.front().size());
-  collective::reduce(dtype, collective::Op::kSum, operands, out.data(), nullptr, kCount);
+  collective::reduce({dtype, collective::Op::kSum}, operands, out.data(), nullptr, kCount);
   return out;
 }
 

@@ -139,6 +139,10 @@ std::vector<Kind> kinds() {
                                        std::swap(line.operands.front(), line.operands.back());
                                        return true;
                                      })},
+      {"takes another operator", at_kind(StepKind::kReduce, carrying([](Draft&, Draft::Line& line, std::size_t) {
+                                           line.step.op = line.step.op == Op::kSum ? Op::kAverage : Op::kSum;
+                                           return true;
+                                         }))},
       {"forgets an operand", at_kind(StepKind::kReduce, carrying([](Draft&, Draft::Line& line, std::size_t) {
                                        line.operands.pop_back();
                                        return true;
@@ -230,9 +234,14 @@ std::vector<Kind> kinds() {
 /// The plans that mistakes are planted in: each way to do each collective.
 std::vector<Recipe> victims() {
   std::vector<Recipe> all;
-  for (const Collective collective : kEveryCollective) {
-    for (const Algorithm algorithm : kEveryAlgorithm) {
-      for (const Recipe& recipe : recipes(collective, algorithm, 4, 100)) all.push_back(recipe);
+  for (const Collective collective : kCollectives) {
+    for (const Algorithm algorithm : kAlgorithms) {
+      for (Recipe recipe : recipes(collective, algorithm, 4, 100)) {
+        all.push_back(recipe);
+        if (collective != Collective::kAllReduce && collective != Collective::kReduceScatter) continue;
+        recipe.shape.op = Op::kAverage;
+        all.push_back(recipe);
+      }
     }
   }
   return all;

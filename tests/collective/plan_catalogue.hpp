@@ -14,13 +14,6 @@
 
 namespace tensorwire::collective {
 
-inline constexpr Collective kEveryCollective[] = {
-    Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kBroadcast,
-    Collective::kAllToAll,  Collective::kSendRecv,      Collective::kBarrier};
-inline constexpr Algorithm kEveryAlgorithm[] = {Algorithm::kOneShot,      Algorithm::kTwoShot, Algorithm::kRing,
-                                                Algorithm::kHierarchical, Algorithm::kDirect,  Algorithm::kTree,
-                                                Algorithm::kTwoShotWindow};
-
 /// What a plan is built from.
 struct Recipe {
   Shape shape;
