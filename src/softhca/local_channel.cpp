@@ -101,13 +101,12 @@ OutgoingChannel::Made OutgoingChannel::offer(std::uint32_t peer_ipv4, std::uint8
   }
 }
 
-bool OutgoingChannel::write_record(const transport::Engine& engine, const transport::TxDesc& desc,
-                                   std::uint32_t inline_bytes) noexcept {
+bool OutgoingChannel::write_record(const transport::TxDesc& desc, std::uint32_t inline_bytes) noexcept {
   const RingSlot slot = ring_.next_slot();
   // Nobody acknowledges a READ response, so its source may change as soon as it left: it leaves as bytes.
   const bool response = wire::traits(desc.headers.opcode).response;
   if (!desc.inline_pieces && !response && desc.payload_bytes > inline_bytes) {
-    encode_pulled(desc, engine.withdrawals_of(desc.src_qpn), slot);
+    encode_pulled(desc, slot);
     return true;
   }
   return transport::gather(desc, encode_inline(desc.headers, desc.payload_bytes, slot), nullptr);
@@ -118,7 +117,7 @@ void OutgoingChannel::send(transport::Engine& engine, std::span<const transport:
   for (const transport::TxDesc& desc : descs) {
     if (!alive_ || !ring_.has_room(1)) {
       ++counters.tx_lost;
-    } else if (write_record(engine, desc, inline_bytes)) {
+    } else if (write_record(desc, inline_bytes)) {
       ring_.publish();
       ++counters.tx_records;
     } else {

@@ -64,8 +64,7 @@ class OutgoingChannel {
   [[nodiscard]] const ChannelFds& fds() const noexcept { return fds_; }
 
  private:
-  [[nodiscard]] bool write_record(const transport::Engine& engine, const transport::TxDesc& desc,
-                                  std::uint32_t inline_bytes) noexcept;
+  [[nodiscard]] bool write_record(const transport::TxDesc& desc, std::uint32_t inline_bytes) noexcept;
 
   RingProducer ring_;
   ChannelFds fds_;

@@ -73,9 +73,9 @@ std::span<std::byte> encode_inline(const wire::Headers& headers, std::uint32_t p
   return tail_or_data(slot, payload_bytes);
 }
 
-void encode_pulled(const transport::TxDesc& desc, std::uint64_t withdrawals, RingSlot slot) noexcept {
+void encode_pulled(const transport::TxDesc& desc, RingSlot slot) noexcept {
   encode_front(desc.headers, desc.payload_bytes, kPulled, desc.piece_count, slot);
-  store_le64(slot.body.data() + kWithdrawalsAt, withdrawals);
+  store_le64(slot.body.data() + kWithdrawalsAt, desc.withdrawals);
   std::byte* at = desc.piece_count <= kPiecesInBody ? slot.body.data() + kPiecesAt : slot.data.data();
   for (std::size_t i = 0; i < desc.piece_count; ++i, at += kPieceBytes) {
     store_le64(at, desc.pieces[i].address);

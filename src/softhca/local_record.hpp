@@ -38,8 +38,7 @@ struct LocalRecord {
                                                  RingSlot slot) noexcept;
 
 /// Writes a record whose payload the receiver pulls. Every piece is registered memory, and there is at least one.
-/// `withdrawals` is the sender's count now (transport/withdrawals.hpp).
-void encode_pulled(const transport::TxDesc& desc, std::uint64_t withdrawals, RingSlot slot) noexcept;
+void encode_pulled(const transport::TxDesc& desc, RingSlot slot) noexcept;
 
 /// False for anything that encode_inline() and encode_pulled() do not write. Every field of a true answer is consistent
 /// with every other; what it asks for is for the engine to judge.

@@ -184,10 +184,6 @@ void Engine::set_path_window(PathId path, std::uint64_t window_bytes) {
 
 void Engine::count_withdrawals(Withdrawals* counts) noexcept { impl_->withdrawals = counts; }
 
-std::uint64_t Engine::withdrawals_of(std::uint32_t qpn) const noexcept {
-  return impl_->withdrawals != nullptr ? impl_->withdrawals->of(qpn) : 0;
-}
-
 void Engine::set_path_blocked(PathId path, bool blocked) noexcept { impl_->scheduler.set_blocked(path, blocked); }
 
 void Engine::doorbell(QueuePair& queue_pair, Ps) noexcept {

@@ -82,6 +82,7 @@ struct TxDesc {
   PathId path = kDefaultPath;
   std::uint32_t src_qpn = 0;
   std::uint32_t payload_bytes = 0;
+  std::uint64_t withdrawals = 0;  ///< requests: what the queue pair had taken back by now (withdrawals.hpp)
   bool retransmission = false;
   bool inline_pieces = false;  ///< every piece is engine memory
   std::uint8_t piece_count = 0;
@@ -191,8 +192,6 @@ class Engine {
   void set_path_blocked(PathId path, bool blocked) noexcept;
   /// For a link whose peers read messages where the sender has them (withdrawals.hpp). Null: no more.
   void count_withdrawals(Withdrawals* counts) noexcept;
-  /// What a message that leaves now names; 0 where nobody counts.
-  [[nodiscard]] std::uint64_t withdrawals_of(std::uint32_t qpn) const noexcept;
 
   // ---- egress
   /// The owner saw work posted to qp (post_send): the engine looks at its send queue.

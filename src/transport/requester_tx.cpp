@@ -176,6 +176,7 @@ bool Requester::build(TxDesc& out, Ps now) noexcept {
   out.av = &attr.av;
   out.path = qp_.path();
   out.src_qpn = qp_.qpn();
+  if (core_.withdrawals != nullptr) out.withdrawals = core_.withdrawals->of(qp_.qpn());
   out.retransmission = next_psn_ != high_psn_;
 
   EngineCounters& counters = core_.counters;

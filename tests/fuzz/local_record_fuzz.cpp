@@ -34,7 +34,8 @@ void write_again(const LocalRecord& record, RingSlot slot) {
   desc.piece_count = record.piece_count;
   for (std::size_t i = 0; i < record.piece_count; ++i)
     desc.pieces[i] = {nullptr, record.pieces[i].address, record.pieces[i].length};
-  encode_pulled(desc, record.withdrawals, slot);
+  desc.withdrawals = record.withdrawals;
+  encode_pulled(desc, slot);
 }
 
 }  // namespace

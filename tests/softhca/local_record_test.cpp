@@ -62,13 +62,13 @@ TEST(LocalRecord, PiecesOfEveryCountComeBack) {
       desc.payload_bytes += desc.pieces[i].length;
     }
     desc.headers = write_headers(desc.payload_bytes);
-    const std::uint64_t withdrawals = random.next();
-    encode_pulled(desc, withdrawals, slot.ref());
+    desc.withdrawals = random.next();
+    encode_pulled(desc, slot.ref());
     LocalRecord record;
     ASSERT_TRUE(decode(slot.ref(), record));
     EXPECT_EQ(record.headers, desc.headers);
     EXPECT_TRUE(record.pulled);
-    EXPECT_EQ(record.withdrawals, withdrawals);
+    EXPECT_EQ(record.withdrawals, desc.withdrawals);
     ASSERT_EQ(record.piece_count, count);
     for (std::size_t i = 0; i < count; ++i) {
       EXPECT_EQ(record.pieces[i].address, desc.pieces[i].address);
@@ -103,7 +103,7 @@ class Damaged : public testing::Test {
     desc.pieces[1] = {nullptr, 0x9000, 3000};
     desc.payload_bytes = 8000;
     desc.headers = write_headers(8000);
-    encode_pulled(desc, 0, slot_.ref());
+    encode_pulled(desc, slot_.ref());
     ASSERT_TRUE(accepted());
   }
   bool accepted() {

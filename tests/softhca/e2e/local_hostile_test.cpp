@@ -143,6 +143,7 @@ TEST(HostilePeer, RandomRingContentsHarmNobody) {
       desc.headers.va = a.address().buffer;
       desc.headers.rkey = random.chance(500'000) ? a.key : static_cast<std::uint32_t>(random.next());
       desc.headers.dma_length = random.below(kBytes);
+      desc.withdrawals = random.next();
       desc.piece_count = static_cast<std::uint8_t>(1 + random.below(3));
       for (std::size_t p = 0; p < desc.piece_count; ++p) {
         desc.pieces[p] = {nullptr, random.next(), random.below(100'000)};
@@ -150,7 +151,7 @@ TEST(HostilePeer, RandomRingContentsHarmNobody) {
       }
       const RingSlot slot = ring.next_slot();
       if (wire::traits(desc.headers.opcode).payload) {
-        encode_pulled(desc, random.next(), slot);
+        encode_pulled(desc, slot);
       } else {
         std::ignore = encode_inline(desc.headers, 0, slot);
       }

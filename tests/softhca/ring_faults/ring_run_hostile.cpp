@@ -34,7 +34,7 @@ void RingRun::put(Channel& channel, const Label& label, const wire::Headers& hea
   if (!channel.has_room(1)) return;
   const RingSlot slot = channel.hand->next_slot();
   if (pulled) {
-    encode_pulled(nowhere(headers, bytes), 0, slot);
+    encode_pulled(nowhere(headers, bytes), slot);
   } else {
     std::ranges::fill(encode_inline(headers, bytes, slot), std::byte{0xee});
   }

@@ -120,6 +120,8 @@ class ReferenceQp {
   void on_source_lost(std::uint32_t lost_psn);
   /// The oldest request's source is not registered: the engine may find that out at any time.
   [[nodiscard]] bool source_broken() const noexcept;
+  /// An event, with what the engine may have found out in it, is over.
+  void event_over() noexcept { broken_before_wait_ = false; }
   void fail_head(WcStatus status);
   /// Something may be sent, as far as this queue pair is concerned.
   [[nodiscard]] bool ready() const noexcept;
@@ -232,8 +234,9 @@ class ReferenceQp {
   std::vector<Send> sends_;  ///< of this life, all of them; those before head_ are done
   std::size_t head_ = 0;
   std::uint8_t retries_left_ = 0, rnr_retries_left_ = 0;
-  bool answered_nak_ = false;  ///< until progress or timeout
-  bool waiting_ = false;       ///< after an RNR NAK
+  bool answered_nak_ = false;        ///< until progress or timeout
+  bool waiting_ = false;             ///< after an RNR NAK
+  bool broken_before_wait_ = false;  ///< so was what a NAK made the oldest request and put off
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t lost_ = kNone;  ///< the request that will fail with a local error
   std::uint32_t largest_charge_ = 0;

@@ -143,7 +143,8 @@ bool ReferenceQp::accessible(const Send& send, std::uint64_t number) const noexc
 }
 
 bool ReferenceQp::source_broken() const noexcept {
-  if (state != QpState::kRts || !sends_pending() || waiting_) return false;
+  if (state != QpState::kRts || !sends_pending()) return false;
+  if (waiting_) return broken_before_wait_;
   const Send& head = sends_[head_];
   return next < head.end && !accessible(head, next);
 }
@@ -228,6 +229,7 @@ void ReferenceQp::on_answer(const wire::Headers& headers, Ps now) {
       if (waiting_) return hits_(Point::kRnrWhileWaiting);
       if (config.rnr_retry != kForever && rnr_retries_left_-- == 0) return fail_head(WcStatus::kRnrRetryExceeded);
       hits_(Point::kRnr);
+      broken_before_wait_ = source_broken();
       go_back();
       waiting_ = true;
       deadline = now + rnr_wait(value);

@@ -33,6 +33,7 @@ void Run::settle(std::size_t number) {
     // Found out when its packet is due, which the rate of the queue pair may put off.
     if (!paced(end)) end.ref.end_broken_repetitions();
     discover_failure(end);
+    end.ref.event_over();
   }
   for (DatagramEnd* end : datagrams_at_[number]) end->discover_failure();
   expect_overruns(number);
