@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/env.hpp"
+#include "base/json_text.hpp"
 
 namespace tensorwire {
 
@@ -46,29 +47,60 @@ std::optional<LogLevel> level_named(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-spdlog::logger* make_logger() {
-  auto created = std::make_unique<spdlog::logger>("tensorwire", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  created->set_pattern("[tensorwire] %l: %v");
+/// The logger, and how it wants messages: as they are, or quoted for JSON.
+struct Output {
+  std::unique_ptr<spdlog::logger> logger;
+  bool json = false;
+
+  void write(spdlog::level::level_enum level, std::string_view message) const {
+    if (json) {
+      logger->log(level, json_quoted(message));
+    } else {
+      logger->log(level, spdlog::string_view_t{message.data(), message.size()});
+    }
+  }
+};
+
+void choose_format(Output& output) {
+  const std::string format = env::get("TENSORWIRE_LOG_FORMAT").value_or("text");
+  output.json = format == "json";
+  if (output.json) {
+    output.logger->set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l","process":%P,"thread":%t,"message":%v})",
+                               spdlog::pattern_time_type::utc);
+  } else {
+    output.logger->set_pattern("[tensorwire] %l: %v");
+  }
+  if (!output.json && format != "text") {
+    output.logger->warn("TENSORWIRE_LOG_FORMAT=" + format + " is not one of text, json; using text");
+  }
+}
+
+Output* make_output() {
+  auto output = std::make_unique<Output>();
+  output->logger = std::make_unique<spdlog::logger>("tensorwire", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  const auto& created = output->logger;
   created->set_level(spdlog::level::warn);
+  choose_format(*output);
   if (const auto wanted = env::get("TENSORWIRE_LOG")) {
     if (const auto level = level_named(*wanted)) {
       created->set_level(to_spdlog(*level));
     } else {
-      created->warn("TENSORWIRE_LOG=" + *wanted + " is not one of off, error, warn, info, debug; using warn");
+      output->write(spdlog::level::warn,
+                    "TENSORWIRE_LOG=" + *wanted + " is not one of off, error, warn, info, debug; using warn");
     }
   }
-  return created.release();
+  return output.release();
 }
 
 /// Never destroyed: threads may log while the process's static objects are being torn down.
-spdlog::logger& logger() {
-  static spdlog::logger* const instance = make_logger();
+Output& output() {
+  static Output* const instance = make_output();
   return *instance;
 }
 
 void write(LogLevel level, std::string_view message) noexcept {
   try {
-    logger().log(to_spdlog(level), spdlog::string_view_t{message.data(), message.size()});
+    if (output().logger->should_log(to_spdlog(level))) output().write(to_spdlog(level), message);
   } catch (...) {  // NOLINT(bugprone-empty-catch): a message that cannot be written must not end the program
   }
 }
@@ -82,7 +114,7 @@ void log_error(std::string_view message) noexcept { write(LogLevel::error, messa
 
 bool log_enabled(LogLevel level) noexcept {
   try {
-    return level != LogLevel::off && logger().should_log(to_spdlog(level));
+    return level != LogLevel::off && output().logger->should_log(to_spdlog(level));
   } catch (...) {
     return false;
   }
@@ -90,7 +122,7 @@ bool log_enabled(LogLevel level) noexcept {
 
 void set_log_level(LogLevel level) noexcept {
   try {
-    logger().set_level(to_spdlog(level));
+    output().logger->set_level(to_spdlog(level));
   } catch (...) {  // NOLINT(bugprone-empty-catch): as above
   }
 }

@@ -1,5 +1,6 @@
-// One line at a time to stderr, "[tensorwire] warning: ...". The logger is private to the library that holds this code:
-// it touches no registry or global of a host program that may use the same logging library. Never on the data path.
+// One line at a time to stderr, "[tensorwire] warning: ..." or, with TENSORWIRE_LOG_FORMAT=json, an object with time
+// (UTC), level, process, thread and message. The logger is private to the library that holds this code: it touches no
+// registry or global of a host program that may use the same logging library. Never on the data path.
 #pragma once
 
 #include <string_view>

@@ -84,12 +84,22 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& options)
 Communicator::State::~State() {
   const bool disagreed = broken_ && error_->kind == CommErrorKind::kDisagreement;
   const bool by_exception = std::uncaught_exceptions() > exceptions_at_birth_;
+  note_failed_group();
   if ((broken_ && !disagreed) || by_exception || group_->failed() || config_.ranks == 1) return;
   try {
     group_->barrier(disagreed ? kDisagreementBound : kFarewellBound);
   } catch (const Error& error) {
     log_debug(fmt::format("the end of the communicator was not awaited: {}", error.what()));
   }
+}
+
+/// A rank that died between two operations breaks this communicator too, though no call of it has failed yet.
+void Communicator::State::note_failed_group() noexcept {
+  if (broken_ || !group_->failed()) return;
+  const auto failed = group_->failed_rank();
+  const std::string why = failed ? fmt::format("rank {} on {} failed: {}", failed->rank, failed->host, failed->reason)
+                                 : std::string{"a rank failed"};
+  observer_->failed({why, failed ? failed->rank : -1, config_.ranks, "nothing"});
 }
 
 void Communicator::State::agree_on_options() const {

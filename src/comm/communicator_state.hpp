@@ -56,6 +56,7 @@ class Communicator::State final : public TracedActions {
   void agree_on_options() const;
   /// Thresholds that were not asked for come from rank 0's tune file, if it knows this topology.
   void apply_tuning();
+  void note_failed_group() noexcept;
   [[nodiscard]] std::unique_ptr<Link> make_link();
   [[nodiscard]] unsigned count_local_ranks() const;
 

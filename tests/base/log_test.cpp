@@ -68,6 +68,26 @@ TEST(LogDeathTest, LevelComesFromTheEnvironment) {
   EXPECT_EXIT(std::exit(first_use_with("info")), testing::ExitedWithCode(0), "^.tensorwire. info: first line\n$");
 }
 
+int first_use_as(const char* format, const char* message) {
+  const test::ScopedVariable variable{"TENSORWIRE_LOG_FORMAT", format};
+  log_warn(message);
+  return 0;
+}
+
+TEST(LogDeathTest, JsonHasAnObjectALine) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(std::exit(first_use_as("json", "a \"b\"\n\x01\xff")), testing::ExitedWithCode(0),
+              "^.\"time\":\"[0-9-]+T[0-9:.]+Z\",\"level\":\"warning\",\"process\":[0-9]+,\"thread\":[0-9]+,"
+              "\"message\":\"a .\"b.\".n.u0001.ufffd\"}\n$");
+}
+
+TEST(LogDeathTest, UnknownFormatIsSaidAndTextHolds) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(std::exit(first_use_as("xml", "m")), testing::ExitedWithCode(0),
+              "^.tensorwire. warning: TENSORWIRE_LOG_FORMAT=xml is not one of text, json; using text\n"
+              ".tensorwire. warning: m\n$");
+}
+
 TEST(LogDeathTest, UnknownLevelIsSaidAndWarnHolds) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(std::exit(first_use_with("loud")), testing::ExitedWithCode(0),
