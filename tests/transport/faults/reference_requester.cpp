@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "reference_qp.hpp"
+#include "reference_ud.hpp"
 #include "transport/scheduler.hpp"
 #include "transport/timing.hpp"
 #include "violation.hpp"
@@ -321,7 +322,11 @@ void ReferenceQp::on_source_lost(std::uint32_t lost_psn) {
 }
 
 void ReferenceQp::fail_head(WcStatus status) {
+  // A NAK that also acknowledges all before the oldest request comes second where that one's source is gone, and the
+  // engine knows.
+  const bool perhaps_protection = status != WcStatus::kLocalProtectionError && source_broken();
   complete_send(status);
+  if (perhaps_protection) completions.back().vendor_error = ReferenceUd::kPerhapsProtection;
   enter_error();
 }
 
