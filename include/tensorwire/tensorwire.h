@@ -4,7 +4,8 @@
  * Buffers are host memory; `stream` must be NULL. `count` counts elements. A collective is called by every rank of the
  * communicator in the same order, with the same count, type, operator and root; ranks that disagree all get an error
  * that names the rank and the difference, and no byte of their buffers is overwritten by another rank. A call returns
- * when its result is complete and its buffers are no longer needed.
+ * when its result is complete and its buffers are no longer needed; between twGroupStart and twGroupEnd, when the group
+ * ends.
  *
  * Errors: every function returns a twResult_t. twGetLastError says in one line what happened, who is to blame and what
  * to do. Invalid arguments and invalid usage leave the communicator as it was; any other error is final: each later
@@ -126,7 +127,8 @@ TW_API const char* twGetLastError(twComm_t comm);
 TW_API twResult_t twGetUniqueId(twUniqueId* id);
 
 /* Rank `rank` of `nranks` joins; returns when all are in, or after TENSORWIRE_BOOTSTRAP_TIMEOUT (60 s) with a line that
- * names the ranks that are missing. On an error *comm is NULL.
+ * names the ranks that are missing. On an error *comm is NULL. Within a group twGroupEnd waits instead, so that one
+ * thread can make several ranks.
  * @errors twInvalidArgument, twSystemError (no device, no memory), twRemoteError (ranks missing or of other options) */
 TW_API twResult_t twCommInitRank(twComm_t* comm, int nranks, twUniqueId id, int rank);
 /* The same with a configuration; NULL for the defaults. */
@@ -162,14 +164,93 @@ TW_API twResult_t twCommAbort(twComm_t comm);
  * @errors twInvalidArgument */
 TW_API twResult_t twCommRequestAbort(twComm_t comm);
 
+/* Makes new communicators of the ranks that give the same `color`, ranked by `key` and, where keys are alike, as in
+ * `comm`. All ranks of `comm` call it. With TW_SPLIT_NOCOLOR a rank takes part and *made becomes NULL. config NULL: as
+ * `comm`.
+ * @errors as twCommInitRank, twInvalidUsage within a group */
+#define TW_SPLIT_NOCOLOR (-1)
+TW_API twResult_t twCommSplit(twComm_t comm, int color, int key, twComm_t* made, const twConfig_t* config);
+
+/* What a communicator has done, since it was made. */
+typedef struct {
+  unsigned long long operations;   /* that completed on this rank */
+  unsigned long long bytes;        /* of the tensors, as the caller counts */
+  unsigned long long bytesWritten; /* to peers, headers included */
+  unsigned long long bytesCopied;  /* by the CPU, reductions aside; all-reduces above 1 MiB need none */
+} twStats_t;
+/* @errors twInvalidArgument, twInvalidUsage */
+TW_API twResult_t twCommGetStats(twComm_t comm, twStats_t* stats);
+
+/* ---- Groups ---------------------------------------------------------------------------------------------------------
+ */
+
+/* What this thread asks for between the two, also of several communicators, runs together when the outermost group
+ * ends: of each communicator the collectives in the order of the calls, then all sends and receives at once. So ranks
+ * can exchange messages, or name communicators in different orders, without waiting for each other forever. Arguments
+ * are checked at each call; a call that returned an error is not part of the group. twGroupEnd returns the first error.
+ * @errors those of the calls; twInvalidUsage without a twGroupStart */
+TW_API twResult_t twGroupStart(void);
+TW_API twResult_t twGroupEnd(void);
+
 /* ---- Collectives --------------------------------------------------------------------------------------------------
  */
 
-/* recv[i] = op over all ranks of send[i], for i in [0, count). `recv` may equal `send`; any other overlap is refused.
- * The result has the same bits on all ranks and in every run.
- * @errors twInvalidArgument, twInvalidUsage, and the final ones */
+/* Buffers may be in place as each call says; any other overlap is refused. All have
+ * @errors twInvalidArgument, twInvalidUsage, and the final ones. */
+
+/* recv[i] = op over all ranks of send[i], for i in [0, count). In place: recv == send. The result has the same bits on
+ * all ranks and in every run. */
 TW_API twResult_t twAllReduce(const void* send, void* recv, size_t count, twDataType_t dtype, twRedOp_t op,
                               twComm_t comm, void* stream);
+/* recv[i] = op over all ranks of send[rank * recvcount + i]: send has nranks * recvcount elements.
+ * In place: recv == send + rank * recvcount. */
+TW_API twResult_t twReduceScatter(const void* send, void* recv, size_t recvcount, twDataType_t dtype, twRedOp_t op,
+                                  twComm_t comm, void* stream);
+/* recv[r * sendcount + i] = send[i] of rank r: recv has nranks * sendcount elements.
+ * In place: send == recv + rank * sendcount. */
+TW_API twResult_t twAllGather(const void* send, void* recv, size_t sendcount, twDataType_t dtype, twComm_t comm,
+                              void* stream);
+/* recv[i] = send[i] of `root`; send counts on the root only. In place: recv == send. */
+TW_API twResult_t twBroadcast(const void* send, void* recv, size_t count, twDataType_t dtype, int root, twComm_t comm,
+                              void* stream);
+/* recv[r * count + i] = send[rank * count + i] of rank r: both have nranks * count elements. In place: recv == send. */
+TW_API twResult_t twAllToAll(const void* send, void* recv, size_t count, twDataType_t dtype, twComm_t comm,
+                             void* stream);
+/* Rank i sends counts[i * nranks + j] elements to rank j; in send and recv the blocks lie one behind the other, by
+ * rank. All ranks give the same nranks * nranks counts. Not in place. */
+TW_API twResult_t twAllToAllv(const void* send, void* recv, const size_t* counts, twDataType_t dtype, twComm_t comm,
+                              void* stream);
+/* Returns when every rank has called it. */
+TW_API twResult_t twBarrier(twComm_t comm, void* stream);
+
+/* One message from a rank to another, which calls twRecv with the same count and type. Messages between two ranks keep
+ * their order. Outside of a group twSend returns when the peer has received, or its library holds, the message. A rank
+ * may send to itself within a group. */
+TW_API twResult_t twSend(const void* send, size_t count, twDataType_t dtype, int peer, twComm_t comm, void* stream);
+TW_API twResult_t twRecv(void* recv, size_t count, twDataType_t dtype, int peer, twComm_t comm, void* stream);
+
+/* ---- Memory -------------------------------------------------------------------------------------------------------
+ */
+
+/* Any host memory can be used. Operations register it with the HCA at its first use, and keep it registered: before
+ * memory that was used is unmapped (as free() does with large blocks) while the communicator lives, call twCommForget.
+ * Memory that cannot be registered is copied to memory that can; a log line says so once. */
+TW_API twResult_t twCommForget(twComm_t comm, const void* address, size_t bytes);
+
+/* Zeroed memory, in huge pages where the system has them: what is fastest to register and to send from.
+ * @errors twInvalidArgument, twSystemError */
+TW_API twResult_t twMemAlloc(void** address, size_t bytes);
+/* @errors twInvalidArgument for what twMemAlloc did not give. NULL is fine. */
+TW_API twResult_t twMemFree(void* address);
+
+/* Memory that is registered ahead of its first use, for reading and for peers to write results into. All ranks call it,
+ * each with memory of its own; all fail where one does. `flags` is TW_WINDOW_DEFAULT.
+ * @errors twInvalidArgument, twInvalidUsage, twSystemError */
+typedef struct twWindow* twWindow_t;
+#define TW_WINDOW_DEFAULT 0
+TW_API twResult_t twCommWindowRegister(twComm_t comm, void* address, size_t bytes, twWindow_t* window, int flags);
+/* Before the memory is freed. The window is gone also where an error is returned. NULL is fine. */
+TW_API twResult_t twCommWindowDeregister(twComm_t comm, twWindow_t window);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
@@ -34,6 +35,10 @@ struct data_type_of;
 template <>
 struct data_type_of<float> {
   static constexpr twDataType_t value = twFloat32;
+};
+template <>
+struct data_type_of<std::int32_t> {
+  static constexpr twDataType_t value = twInt32;
 };
 template <>
 struct data_type_of<Float16> {
@@ -101,6 +106,46 @@ class Communicator {
     check(twAllReduce(in.data(), out.data(), in.size(), data_type_of<T>::value, op, comm_, nullptr));
   }
 
+  /// @param in one block for each rank, as long as `out`. @throws CommunicatorError
+  template <Element T>
+  void reduce_scatter(std::span<const T> in, std::span<T> out, twRedOp_t op = twSum) {
+    check_length(in.size() == out.size() * ranks(), "reduce_scatter: the input is not one output for each rank");
+    check(twReduceScatter(in.data(), out.data(), out.size(), data_type_of<T>::value, op, comm_, nullptr));
+  }
+  /// @param out room for one input of each rank. @throws CommunicatorError
+  template <Element T>
+  void all_gather(std::span<const T> in, std::span<T> out) {
+    check_length(out.size() == in.size() * ranks(), "all_gather: the output is not one input for each rank");
+    check(twAllGather(in.data(), out.data(), in.size(), data_type_of<T>::value, comm_, nullptr));
+  }
+  /// In place: what `root` has. @throws CommunicatorError
+  template <Element T>
+  void broadcast(std::span<T> data, int root) {
+    check(twBroadcast(data.data(), data.data(), data.size(), data_type_of<T>::value, root, comm_, nullptr));
+  }
+  /// Blocks of equal size, one for each rank. @throws CommunicatorError
+  template <Element T>
+  void all_to_all(std::span<const T> in, std::span<T> out) {
+    check_length(in.size() == out.size() && in.size() % ranks() == 0, "all_to_all: the tensors are not equal blocks");
+    check(twAllToAll(in.data(), out.data(), in.size() / ranks(), data_type_of<T>::value, comm_, nullptr));
+  }
+  template <Element T>
+  void send(std::span<const T> data, int peer) {
+    check(twSend(data.data(), data.size(), data_type_of<T>::value, peer, comm_, nullptr));
+  }
+  template <Element T>
+  void receive(std::span<T> data, int peer) {
+    check(twRecv(data.data(), data.size(), data_type_of<T>::value, peer, comm_, nullptr));
+  }
+  void barrier() { check(twBarrier(comm_, nullptr)); }
+
+  /// Of the ranks with the same colour, which must not be negative. @throws CommunicatorError
+  [[nodiscard]] Communicator split(int color, int key) {
+    Communicator made;
+    check(twCommSplit(comm_, color, key, &made.comm_, nullptr));
+    return made;
+  }
+
   /// Waits for the peers and gives everything back; ~Communicator does it where this was not called.
   void finalize() { check(twCommFinalize(comm_)); }
   /// From any thread: operations under way, here and elsewhere, fail.
@@ -115,6 +160,8 @@ class Communicator {
  private:
   Communicator() = default;
 
+  [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
+
   void check(twResult_t result) const {
     if (result != twSuccess) throw CommunicatorError{result, twGetLastError(comm_)};
   }
@@ -126,6 +173,27 @@ class Communicator {
   }
 
   twComm_t comm_ = nullptr;
+};
+
+/// What is asked for while it lives runs together at end(): see twGroupStart.
+class Group {
+ public:
+  Group() { static_cast<void>(twGroupStart()); }
+  ~Group() {
+    if (open_) static_cast<void>(twGroupEnd());
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  /// @throws CommunicatorError whose line is in the communicator that failed, or this thread's.
+  void end() {
+    open_ = false;
+    if (const twResult_t result = twGroupEnd(); result != twSuccess) {
+      throw CommunicatorError{result, twGetErrorString(result)};
+    }
+  }
+
+ private:
+  bool open_ = true;
 };
 
 }  // namespace tensorwire

@@ -7,11 +7,14 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "bootstrap/options.hpp"
 
 namespace tensorwire::bootstrap {
+
+class Group;
 
 inline constexpr std::size_t kUniqueIdBytes = 128;
 using UniqueId = std::array<std::byte, kUniqueIdBytes>;
@@ -24,5 +27,10 @@ using UniqueId = std::array<std::byte, kUniqueIdBytes>;
 /// How rank `rank` of `world_size` joins by this id. Rank 0's takes the open port with it: once per id.
 /// @throws Error: not an id, made by another version, rank 0 in a process that did not make the id (or used it before).
 [[nodiscard]] GroupOptions options_of(std::span<const std::byte, kUniqueIdBytes> id, int rank, int world_size);
+
+/// How this rank joins the group of all ranks of `group` that give the same colour, in the order of their keys (and of
+/// their ranks, where keys are alike). A collective call. Nothing for a negative colour, which takes no part.
+/// @throws Error as Group's calls do.
+[[nodiscard]] std::optional<GroupOptions> split(Group& group, int color, int key);
 
 }  // namespace tensorwire::bootstrap

@@ -78,6 +78,10 @@ void derive_event_steps(Program& program) {
     }
     if (step.kind == StepKind::kSent) program.sent_steps[step.write_step] = index;
   }
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const bool untracked = program.steps[i].kind == StepKind::kWrite && program.sent_steps[i] == kNoStep;
+    program.holds_send_slot = program.holds_send_slot || untracked;
+  }
 }
 
 }  // namespace

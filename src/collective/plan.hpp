@@ -104,6 +104,7 @@ struct Program {
   std::uint32_t messages = 0;                ///< 1 + the highest message number that this rank sends or awaits
   std::uint64_t slot_payload_bytes = 0;      ///< the most that a slot (of peers or for sending) holds
   bool peers_write_output = false;           ///< message 0 tells them where this rank's output is
+  bool holds_send_slot = false;              ///< some write has no kSent: its source must outlive the segment
 
   [[nodiscard]] std::span<const std::uint16_t> needs_of(const Step& step) const noexcept {
     return {needs.data() + step.first_need, step.need_count};

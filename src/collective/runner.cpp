@@ -95,7 +95,8 @@ void Runner::begin(const Segment& segment) noexcept {
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     if (instance.pending[i] == 0) instance.ready[instance.ready_tail++] = static_cast<std::uint16_t>(i);
   }
-  instance.send_peers.assign(program.send_peers.begin(), program.send_peers.end());
+  instance.send_peers.clear();
+  if (program.holds_send_slot) instance.send_peers = program.send_peers;
   for (const std::uint16_t peer : program.send_peers) instance.send_sequence[peer] = pairs_[peer].next_send++;
   for (const std::uint16_t peer : program.receive_peers) claim(instance, peer);
   run(instance);

@@ -144,13 +144,20 @@ class Runner {
 
   /// Whether begin() may be called now: an instance is free and its send slot is no longer needed.
   [[nodiscard]] bool can_begin() const noexcept;
+  /// Whether the next sequence towards the peer has a free slot there, as far as is known.
+  [[nodiscard]] bool has_room(std::uint32_t peer) const noexcept {
+    return pairs_[peer].next_send < pairs_[peer].peer_consumed + config_.depth;
+  }
+  /// Whether message 0 of the next sequence from the peer, which no segment holds yet, is in.
+  [[nodiscard]] bool has_arrived(std::uint32_t peer) const noexcept;
   /// Starts a segment; needs can_begin(). Segments complete in any order, are begun in the same order on all ranks.
   void begin(const Segment& segment) noexcept;
 
   void on_arrival(std::uint32_t peer, std::uint32_t immediate) noexcept;
   void on_sent(std::uint64_t token) noexcept;
   /// After a batch of events: gives credit back where a peer could wait for it.
-  void flush_credit() noexcept;
+  /// @param all  also where a later write of the plan would carry it: none may come for long
+  void flush_credit(bool all = false) noexcept;
 
   [[nodiscard]] std::uint64_t begun() const noexcept { return begun_; }
   /// Segments [0, completed()) are all complete.

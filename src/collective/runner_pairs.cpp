@@ -48,6 +48,13 @@ void Runner::take_message(Instance& instance, const Program& program, std::uint3
   satisfy(instance, step);
 }
 
+bool Runner::has_arrived(std::uint32_t peer) const noexcept {
+  const Pair& pair = pairs_[peer];
+  if (pair.next_receive >= pair.consumed + config_.depth)
+    return false;  // the slot still belongs to an earlier sequence
+  return arrived_[slot_index(peer, pair.next_receive)].has(0);
+}
+
 void Runner::on_arrival(std::uint32_t peer, std::uint32_t bits) noexcept {
   if (error_) return;
   const Immediate immediate = Immediate::unpack(bits);
@@ -147,7 +154,7 @@ void Runner::post(WriteRequest request, Immediate immediate) noexcept {
   }
 }
 
-void Runner::flush_credit() noexcept {
+void Runner::flush_credit(bool all) noexcept {
   for (std::uint32_t peer = 0; peer < config_.ranks && !error_; ++peer) {
     Pair& pair = pairs_[peer];
     if (pair.consumed == pair.told) continue;
@@ -156,7 +163,7 @@ void Runner::flush_credit() noexcept {
     // the plan sends nothing back at all. Else the next write carries the credit.
     const bool window_used_up = pair.heard >= pair.told + config_.depth && pair.next_receive >= pair.heard;
     const bool silent_for_long = completed_ - pair.untold_since >= config_.send_slots;
-    if (!window_used_up && !silent_for_long && !pair.owes_credit) continue;
+    if (!all && !window_used_up && !silent_for_long && !pair.owes_credit) continue;
     ++counters_.credit_writes;
     WriteRequest request;
     request.peer = peer;

@@ -1,5 +1,5 @@
-// The C API: arguments are checked and translated here, the work is done by twComm (c_api_handle.hpp). No exception
-// leaves.
+// The C API's communicators: how they come, split, tell of themselves and go. The work is done by twComm
+// (c_api_handle.hpp). No exception leaves.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -11,41 +11,34 @@
 
 #include "base/error.hpp"
 #include "bootstrap/unique_id.hpp"
+#include "comm/c_api_calls.hpp"
 #include "comm/c_api_config.hpp"
-#include "comm/c_api_handle.hpp"
-#include "comm/c_api_thread.hpp"
+#include "comm/c_api_group.hpp"
 
 using namespace tensorwire;
 
 namespace {
 
-/// Refusals of calls without a communicator.
-twResult_t refuse(twResult_t result, std::string line) noexcept {
-  set_thread_line(std::move(line));
-  return result;
-}
-
-twResult_t refuse(twComm_t comm, twResult_t result, std::string line) noexcept {
-  return comm != nullptr ? comm->refuse(result, std::move(line)) : refuse(result, std::move(line));
-}
-
-twResult_t no_communicator(const char* call) noexcept {
-  return refuse(twInvalidArgument, fmt::format("{}: the communicator is null", call));
-}
-
-/// Joins at once or, where the configuration says so, in a thread. *comm is the handle, or null on an error.
-twResult_t init(twComm_t* comm, bootstrap::GroupOptions group, const twConfig_t* config) {
-  const twConfig_t chosen = config != nullptr ? *config : twConfig_t TW_CONFIG_INITIALIZER;
-  auto handle = std::make_unique<twComm>(std::move(group), options_from(chosen));
-  twResult_t result = twInProgress;
-  if (blocks(chosen)) {
-    result = handle->set_up();
-    if (result != twSuccess) return refuse(result, handle->last_line());
-  } else {
+/// Joins at once, in a thread where set-up need not block, or with this thread's group. *comm is the handle, or null on
+/// an error.
+twResult_t join(twComm_t* comm, bootstrap::GroupOptions group, const comm::CommOptions& options, bool blocking) {
+  auto handle = std::make_unique<twComm>(std::move(group), options);
+  if (!blocking || thread_group().is_open()) {
     handle->set_up_in_thread();
+    *comm = handle.release();
+    if (!blocking) return twInProgress;
+    thread_group().add_set_up(comm);
+    return twSuccess;
   }
+  const twResult_t result = handle->set_up();
+  if (result != twSuccess) return refuse(result, handle->last_line());
   *comm = handle.release();
-  return result;
+  return twSuccess;
+}
+
+twResult_t join(twComm_t* comm, bootstrap::GroupOptions group, const twConfig_t* config) {
+  const twConfig_t chosen = config != nullptr ? *config : twConfig_t TW_CONFIG_INITIALIZER;
+  return join(comm, std::move(group), options_from(chosen), blocks(chosen));
 }
 
 /// Runs a set-up call; what it throws is about arguments or this machine.
@@ -58,42 +51,6 @@ twResult_t guarded(const char* call, twResult_t on_error, Body&& body) noexcept 
   } catch (const std::exception& error) {
     return refuse(twInternalError, fmt::format("{}: {}", call, error.what()));
   }
-}
-
-/// Runs an operation while the handle is ours.
-template <typename Body>
-twResult_t operate(const char* call, twComm_t comm, Body&& body) noexcept {
-  if (comm == nullptr) return no_communicator(call);
-  const HandleInUse mine{*comm};
-  if (!mine) {
-    return comm->refuse(twInvalidUsage, fmt::format("{}: another thread is using this communicator", call));
-  }
-  if (const twResult_t state = comm->state(); state != twSuccess) {
-    if (state != twInProgress) return state;
-    return comm->refuse(twInvalidUsage, fmt::format("{}: the communicator is still being set up", call));
-  }
-  if (comm->communicator() == nullptr) {
-    return comm->refuse(twInvalidUsage, fmt::format("{}: the communicator was finalized", call));
-  }
-  return body(*comm->communicator());
-}
-
-std::optional<collective::DType> dtype_from(int dtype) noexcept {
-  switch (dtype) {
-    case twFloat32:
-      return collective::DType::kFloat32;
-    case twFloat16:
-      return collective::DType::kFloat16;
-    case twBfloat16:
-      return collective::DType::kBfloat16;
-    default:
-      return std::nullopt;
-  }
-}
-
-std::optional<collective::Op> op_from(int op) noexcept {
-  if (op == twSum) return collective::Op::kSum;
-  return std::nullopt;
 }
 
 }  // namespace
@@ -154,7 +111,7 @@ twResult_t twCommInitRankConfig(twComm_t* comm, int nranks, twUniqueId id, int r
   return guarded("twCommInitRank", twInvalidArgument, [&] {
     std::array<std::byte, bootstrap::kUniqueIdBytes> bytes;
     std::memcpy(bytes.data(), id.internal, bytes.size());
-    return init(comm, bootstrap::options_of(bytes, rank, nranks), config);
+    return join(comm, bootstrap::options_of(bytes, rank, nranks), config);
   });
 }
 
@@ -162,7 +119,7 @@ twResult_t twCommInitFromEnv(twComm_t* comm, const twConfig_t* config) {
   if (comm == nullptr) return refuse(twInvalidArgument, "twCommInitFromEnv: the pointer is null");
   *comm = nullptr;
   return guarded("twCommInitFromEnv", twInvalidUsage,
-                 [&] { return init(comm, bootstrap::detect_options(bootstrap::process_environment()), config); });
+                 [&] { return join(comm, bootstrap::detect_options(bootstrap::process_environment()), config); });
 }
 
 twResult_t twCommGetAsyncError(twComm_t comm, twResult_t* state) {
@@ -213,17 +170,33 @@ twResult_t twCommRequestAbort(twComm_t comm) {
   return twSuccess;
 }
 
-twResult_t twAllReduce(const void* send, void* recv, size_t count, twDataType_t dtype, twRedOp_t op, twComm_t comm,
-                       void* stream) {
-  return operate("twAllReduce", comm, [&](comm::Communicator& communicator) {
-    if (stream != nullptr) {
-      return comm->refuse(twInvalidArgument,
-                          "twAllReduce: streams are for GPU memory, which this build does not know. Pass NULL");
-    }
-    const auto element = dtype_from(static_cast<int>(dtype));
-    const auto reduction = op_from(static_cast<int>(op));
-    if (!element) return comm->refuse(twInvalidArgument, "twAllReduce: the element type is unknown");
-    if (!reduction) return comm->refuse(twInvalidArgument, "twAllReduce: the operator is unknown");
-    return comm->result_of(communicator.all_reduce(send, recv, count, *element, *reduction));
+twResult_t twCommSplit(twComm_t comm, int color, int key, twComm_t* made, const twConfig_t* config) {
+  if (comm == nullptr) return no_communicator("twCommSplit");
+  if (made == nullptr) return refuse(comm, twInvalidArgument, "twCommSplit: the pointer is null");
+  *made = nullptr;
+  if (thread_group().is_open())
+    return refuse(comm, twInvalidUsage, "twCommSplit: not between twGroupStart and twGroupEnd");
+  const HandleInUse mine{*comm};
+  if (const twResult_t ready = comm->ready("twCommSplit", mine); ready != twSuccess) return ready;
+  try {
+    const auto options = bootstrap::split(comm->group(), color, key);
+    if (!options) return twSuccess;
+    const twConfig_t chosen = config != nullptr ? *config : twConfig_t TW_CONFIG_INITIALIZER;
+    const twResult_t result =
+        join(made, *options, config != nullptr ? options_from(chosen) : comm->options(), blocks(chosen));
+    return result == twSuccess || result == twInProgress ? result : comm->refuse(result, thread_line());
+  } catch (const Error& error) {
+    return comm->refuse(twRemoteError, error.what());
+  } catch (const std::exception& error) {
+    return comm->refuse(twInternalError, error.what());
+  }
+}
+
+twResult_t twCommGetStats(twComm_t comm, twStats_t* stats) {
+  if (stats == nullptr) return refuse(comm, twInvalidArgument, "twCommGetStats: the pointer is null");
+  return operate("twCommGetStats", comm, [&](comm::Communicator& communicator) {
+    const comm::CommStats all = communicator.stats();
+    *stats = {all.operations, all.bytes, all.runner.bytes_written, all.runner.bytes_copied};
+    return twSuccess;
   });
 }

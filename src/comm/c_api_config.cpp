@@ -34,8 +34,7 @@ comm::CommOptions options_from(const twConfig_t& config) {
       static_cast<std::uint32_t>(field("queuePairsPerPeer", config.queuePairsPerPeer, 1, 1, 64));
   options.dscp = static_cast<std::uint8_t>(field("dscp", config.dscp, options.dscp, 0, 63));
   options.depth = static_cast<std::uint32_t>(field("depth", config.depth, static_cast<int>(options.depth), 2, 64));
-  options.slot_payload_bytes = static_cast<std::uint64_t>(
-      field("slotBytes", config.slotBytes, static_cast<int>(options.slot_payload_bytes), 128, 1 << 30));
+  options.slot_payload_bytes = static_cast<std::uint64_t>(field("slotBytes", config.slotBytes, 0, 128, 1 << 30));
   options.operation_timeout =
       kMillisecond * field("operationTimeoutMs", config.operationTimeoutMs,
                            static_cast<int>(options.operation_timeout / kMillisecond), 0, INT_MAX);

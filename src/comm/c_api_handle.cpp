@@ -82,6 +82,15 @@ twResult_t twComm::result_of(bool done) noexcept {
   return result == twInvalidArgument ? refuse(result, error->line) : end_with(result, error->line);
 }
 
+twResult_t twComm::ready(const char* call, const HandleInUse& mine) noexcept {
+  const auto refuse_usage = [&](const char* why) { return refuse(twInvalidUsage, std::string{call} + ": " + why); };
+  if (!mine) return refuse_usage("another thread is using this communicator");
+  const twResult_t now = state();
+  if (now == twInProgress) return refuse_usage("the communicator is still being set up");
+  if (now != twSuccess) return now;
+  return communicator_ == nullptr ? refuse_usage("the communicator was finalized") : twSuccess;
+}
+
 twResult_t twComm::refuse(twResult_t result, std::string line) noexcept {
   set_line(std::move(line));
   return result;

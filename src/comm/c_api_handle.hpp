@@ -12,6 +12,8 @@
 #include "comm/communicator.hpp"
 #include "tensorwire/tensorwire.h"
 
+class HandleInUse;
+
 struct twComm {
  public:
   /// Joins by `group_options`, in a thread of its own or before it returns.
@@ -30,6 +32,11 @@ struct twComm {
   [[nodiscard]] int rank() const noexcept { return group_options_.rank; }
   [[nodiscard]] int ranks() const noexcept { return group_options_.world_size; }
 
+  /// Whether operations may run now; `call` goes into the line if not.
+  twResult_t ready(const char* call, const HandleInUse& mine) noexcept;
+  [[nodiscard]] const tensorwire::comm::CommOptions& options() const noexcept { return options_; }
+  /// While it is ready().
+  [[nodiscard]] tensorwire::bootstrap::Group& group() noexcept { return *group_; }
   /// Null once closed.
   [[nodiscard]] tensorwire::comm::Communicator* communicator() noexcept { return communicator_.get(); }
   /// Takes over what the communicator says of its last call, and returns it as a result.

@@ -1,4 +1,5 @@
-// The operations of a communicator.
+// What a communicator does beside its operations: it watches, fails, aborts, and tells. communicator_operations.cpp has
+// the operations.
 #include "comm/communicator.hpp"
 
 #include <fmt/format.h>
@@ -14,20 +15,15 @@ namespace tensorwire::comm {
 
 namespace {
 
-/// A look at the clock and the group costs some 30 ns: once in so many polls that found nothing.
-constexpr std::uint32_t kIdlePollsPerWatch = 16;
 /// When the link fails, the group often knows the real cause a moment later: a rank that died.
 constexpr Ps kCauseGrace = 300 * kMillisecond;
+/// Credit goes with the next write of an operation; so long without one is too long for who may need it.
+constexpr Ps kCreditPatience = 1 * kMillisecond;
 constexpr Ps kDrainBound = 1 * kSecond;
 // A healthy wait is far shorter; with the retry limit of about half a second after it, a dead peer is told within 2 s.
 constexpr Ps kProbeInterval = 1 * kSecond;
 
 std::string seconds_text(Ps duration) { return fmt::format("{:.3g} s", static_cast<double>(duration) / kSecond); }
-
-bool known(collective::DType dtype) noexcept {
-  return dtype == collective::DType::kFloat32 || dtype == collective::DType::kFloat16 ||
-         dtype == collective::DType::kBfloat16;
-}
 
 }  // namespace
 
@@ -46,111 +42,8 @@ bool Communicator::State::post(const WriteRequest& request) noexcept {
   return link_->post_write(changed);
 }
 
-bool Communicator::State::all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype,
-                                     collective::Op op) noexcept try {
-  if (broken_) return false;
-  if (abort_is_asked()) return fail(CommErrorKind::kAborted, -1, "aborted by a request");
-  if (const auto problem = argument_problem(in, out, count, dtype, op)) return refuse(*problem);
-  if (runner_->idle()) programs_->trim();
-
-  Operation operation;
-  operation.programs = &programs_->get({config_.ranks, count, dtype, op}, in == out, *runner_);
-  operation.input = static_cast<const std::byte*>(in);
-  operation.output = static_cast<std::byte*>(out);
-  const std::size_t bytes = count * element_bytes(dtype);
-  if (operation.programs->reads_input) operation.input_key = link_->key_of(in, bytes);
-  operation.last_segment = runner_->begun() + operation.programs->cut.segments;
-  if (!run(operation)) return false;
-  ++operation_sequence_;
-  bytes_reduced_ += bytes;
-  return true;
-} catch (const std::exception& error) {
-  return fail(CommErrorKind::kInternal, -1, error.what());
-}
-
-std::optional<std::string> Communicator::State::argument_problem(const void* in, const void* out, std::size_t count,
-                                                                 collective::DType dtype, collective::Op op) const {
-  if (!known(dtype)) return "the element type is unknown";
-  if (op != collective::Op::kSum) return "the operator is unknown";
-  if (count == 0) return std::nullopt;
-  if (in == nullptr || out == nullptr) return "a buffer is null";
-  const auto in_at = reinterpret_cast<std::uintptr_t>(in);
-  const auto out_at = reinterpret_cast<std::uintptr_t>(out);
-  const std::size_t bytes = count * element_bytes(dtype);
-  if (count > SIZE_MAX / 8 || in_at + bytes < in_at || out_at + bytes < out_at) return "the count is too large";
-  const bool overlap = in_at < out_at + bytes && out_at < in_at + bytes;
-  if (overlap && in_at != out_at) return "input and output overlap in part; they may be equal or disjoint";
-  return std::nullopt;
-}
-
-bool Communicator::State::run(Operation& operation) noexcept {
-  Waiter waiter{options_.wait, *link_};
-  std::uint32_t idle_polls = 0;
-  const std::uint64_t observed =
-      observer_->begin(info_of(operation_sequence_, operation.programs->shape, operation.programs->algorithm));
-  begin_segments(operation);
-  for (;;) {
-    if (runner_->error()) return fail_by_runner();
-    if (runner_->completed() >= operation.last_segment) break;
-
-    const int count = link_->poll(events_);
-    if (count < 0) return fail_by_link();
-    if (count > 0) {
-      take_events(count);
-      begin_segments(operation);
-      waiter.reset();
-      continue;
-    }
-    const bool may_sleep = options_.wait == WaitPolicy::kBlock;
-    if ((may_sleep || idle_polls % kIdlePollsPerWatch == 0) && !watch(operation)) return false;
-    ++idle_polls;
-    waiter.pause();
-  }
-  observer_->end(observed, operation.idle_since, last_arrival_peer_);
-  if (operation.programs->algorithm == collective::Algorithm::kOneShot) look_once_more();
-  return true;
-}
-
-/// A one-shot operation of a peer is over when our HCA has acknowledged what it wrote out of its user's buffer, and an
-/// HCA in software may keep the acknowledgement for our next call. What this look finds belongs to later operations.
-void Communicator::State::look_once_more() noexcept {
-  const int count = link_->poll(events_);
-  if (count > 0) take_events(count);
-}
-
-void Communicator::State::begin_segments(Operation& operation) noexcept {
-  const CachedPrograms& programs = *operation.programs;
-  const collective::Segmentation& cut = programs.cut;
-  while (operation.segments_begun < cut.segments && runner_->can_begin()) {
-    const std::uint64_t offset = operation.segments_begun * cut.segment_count * element_bytes(programs.shape.dtype);
-    collective::Segment segment;
-    segment.program = ++operation.segments_begun == cut.segments ? &programs.last : &programs.full;
-    segment.input = operation.input + offset;
-    segment.output = operation.output + offset;
-    segment.input_key = operation.input_key;
-    segment.operation_sequence = operation_sequence_;
-    segment.operation_count = programs.shape.count;
-    runner_->begin(segment);
-  }
-  runner_->flush_credit();
-}
-
-void Communicator::State::take_events(int count) noexcept {
-  for (int i = 0; i < count; ++i) {
-    const LinkEvent& event = events_[static_cast<std::size_t>(i)];
-    const Ps begun = trace_ != nullptr ? monotonic_now() : 0;
-    if (event.kind == LinkEventKind::kArrival) {
-      last_arrival_peer_ = event.peer;
-      runner_->on_arrival(event.peer, event.immediate);
-    } else {
-      --user_writes_;
-      runner_->on_sent(event.token);
-    }
-    if (trace_ != nullptr) trace_->on_event(event, begun);
-  }
-}
-
-bool Communicator::State::watch(Operation& operation) noexcept {
+bool Communicator::State::watch() noexcept {
+  Operation& operation = operation_;
   if (abort_requested_.load(std::memory_order_acquire)) {
     const std::scoped_lock lock{abort_mutex_};
     return fail(CommErrorKind::kAborted, -1, "aborted: " + abort_reason_);
@@ -165,47 +58,53 @@ bool Communicator::State::watch(Operation& operation) noexcept {
     if (options_.straggler_warning > 0) operation.warn_at = now + options_.straggler_warning;
     return true;
   }
+  if (!operation.credit_told && now - operation.idle_since > kCreditPatience) {
+    operation.credit_told = true;
+    runner_->flush_credit(true);
+  }
   if (now >= operation.warn_at) {
     operation.warn_at = kNever;
-    log_warn(fmt::format("rank {}: all-reduce {} has waited {}; {}", config_.rank, operation_sequence_,
+    log_warn(fmt::format("rank {}: {} has waited {}; {}", config_.rank, operation_name(),
                          seconds_text(now - operation.idle_since), waiting_text()));
-    if (const auto waiting = runner_->waiting_for(); waiting.peer < config_.ranks) {
+    if (const auto waiting = waiting_for(); waiting.peer < config_.ranks) {
       observer_->straggles(static_cast<int>(waiting.peer));
     }
   }
   if (now >= operation.probe_at) {
     operation.probe_at = now + kProbeInterval;
-    if (const auto waiting = runner_->waiting_for(); waiting.peer < config_.ranks) link_->probe(waiting.peer);
+    if (const auto waiting = waiting_for(); waiting.peer < config_.ranks) link_->probe(waiting.peer);
   }
   if (now < operation.deadline) return true;
-  const auto waiting = runner_->waiting_for();
+  const auto waiting = waiting_for();
   const bool for_peer = waiting.peer < config_.ranks;
   return fail(CommErrorKind::kTimeout, for_peer ? static_cast<int>(waiting.peer) : -1,
               fmt::format("not over within {}; {}", seconds_text(options_.operation_timeout), waiting_text()));
 }
 
 std::string Communicator::State::waiting_text() const {
-  const auto waiting = runner_->waiting_for();
+  const auto waiting = waiting_for();
   if (waiting.peer >= config_.ranks) return "waiting for nobody";
   return fmt::format("waiting for {} {}", group_->name(static_cast<int>(waiting.peer)), waiting.what);
 }
 
 bool Communicator::State::refuse(const std::string& why) noexcept {
-  error_ = CommError{CommErrorKind::kArgument, -1, fmt::format("all-reduce on rank {}: {}", config_.rank, why)};
+  error_ = CommError{CommErrorKind::kArgument, -1,
+                     fmt::format("{} on rank {}: {}", name_of(operation_.collective), config_.rank, why)};
   return false;
 }
 
 bool Communicator::State::fail(CommErrorKind kind, int peer, const std::string& why) noexcept {
   if (broken_) return false;
   broken_ = true;
-  error_ = CommError{kind, peer, fmt::format("all-reduce {} on rank {}: {}", operation_sequence_, config_.rank, why)};
+  operation_.under_way = false;
+  error_ = CommError{kind, peer, fmt::format("{} on rank {}: {}", operation_name(), config_.rank, why)};
   // The caller may free its buffers now. Where ranks disagree all of them are well and the writes end by themselves;
   // the queue pairs live on, because the others need our signatures to see the disagreement too.
   if (kind != CommErrorKind::kDisagreement || !drain_user_writes()) link_->abandon();
   // The others learn at once what they could only find out by waiting. A rank that died they see themselves; and where
   // ranks disagree, each names the culprit better than we could.
   if (kind != CommErrorKind::kPeerFailed && kind != CommErrorKind::kDisagreement) group_->abort(error_->line);
-  const auto waiting = runner_->waiting_for();
+  const auto waiting = waiting_for();
   observer_->failed({error_->line, peer, waiting.peer, waiting.what});
   return false;
 }
@@ -258,6 +157,14 @@ bool Communicator::State::register_buffer(const void* address, std::size_t bytes
   return refuse(error.what());
 }
 
+bool Communicator::State::register_output(void* address, std::size_t bytes) noexcept try {
+  if (broken_) return false;
+  if (link_->has_windows()) static_cast<void>(link_->output_of(address, bytes));
+  return true;
+} catch (const std::exception& error) {
+  return refuse(error.what());
+}
+
 void Communicator::State::abort(const std::string& reason) noexcept {
   {
     const std::scoped_lock lock{abort_mutex_};
@@ -270,9 +177,10 @@ void Communicator::State::abort(const std::string& reason) noexcept {
 
 CommStats Communicator::State::stats() const {
   CommStats stats;
-  stats.operations = operation_sequence_;
-  stats.bytes = bytes_reduced_;
+  stats.operations = operation_sequence_ + exchanges_;
+  stats.bytes = bytes_moved_;
   stats.runner = runner_->counters();
+  stats.runner.bytes_copied += staging_.copied();
   stats.sizes = observer_->sizes();
   stats.device = observer_->device();
   stats.retransmissions = retransmissions(stats.device);
@@ -288,12 +196,32 @@ CommStats Communicator::State::stats() const {
 Communicator::Communicator(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 Communicator::~Communicator() = default;
 
+bool Communicator::run(const Call& call) noexcept { return state_->begin(call) && state_->finish(); }
+bool Communicator::run(std::span<const Transfer> transfers) noexcept {
+  return state_->begin(transfers) && state_->finish();
+}
+bool Communicator::begin(const Call& call) noexcept { return state_->begin(call); }
+bool Communicator::begin(std::span<const Transfer> transfers) noexcept { return state_->begin(transfers); }
+Progress Communicator::advance() noexcept { return state_->advance(); }
 bool Communicator::all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype,
                               collective::Op op) noexcept {
-  return state_->all_reduce(in, out, count, dtype, op);
+  Call call;
+  call.in = in;
+  call.out = out;
+  call.count = count;
+  call.dtype = dtype;
+  call.op = op;
+  return run(call);
 }
 bool Communicator::register_buffer(const void* address, std::size_t bytes) noexcept {
   return state_->register_buffer(address, bytes);
+}
+bool Communicator::register_output(void* address, std::size_t bytes) noexcept {
+  return state_->register_output(address, bytes);
+}
+std::optional<std::string> Communicator::problem_with(const Call& call) const { return state_->argument_problem(call); }
+std::optional<std::string> Communicator::problem_with(const Transfer& transfer) const {
+  return state_->argument_problem(transfer);
 }
 void Communicator::deregister_buffer(const void* address, std::size_t bytes) noexcept {
   state_->link().forget(address, bytes);

@@ -1,4 +1,4 @@
-// The communicator: all-reduce between the ranks of a group, on host memory. It owns its scratch memory, its link to
+// The communicator: collectives between the ranks of a group, on host memory. It owns its scratch memory, its link to
 // the peers, its runner and its programs; the Group must outlive it. One thread at a time, except abort().
 //
 // The data path returns bool. The first error is sticky: every later call returns false at once, and error() says in
@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,8 +40,9 @@ struct CommOptions {
   std::uint32_t queue_pairs_per_peer = 1;
   std::uint8_t dscp = 26;
 
-  std::uint32_t depth = 2;                       ///< sequences in flight for each directed pair; 2 to 64
-  std::uint64_t slot_payload_bytes = 256 << 10;  ///< a multiple of 64; must be the same on all ranks
+  std::uint32_t depth = 2;  ///< sequences in flight for each directed pair; 2 to 64
+  /// A multiple of 64; must be the same on all ranks. 0: by the number of ranks, see slot_payload_for.
+  std::uint64_t slot_payload_bytes = 256 << 10;
   collective::Thresholds thresholds;
 
   WaitPolicy wait = WaitPolicy::kAuto;
@@ -58,6 +60,10 @@ struct CommOptions {
   std::function<void(WriteRequest&)> fault_hook;
 };
 
+/// 256 KiB for up to 16 ranks, then so much less that the slots of all peers together stay below 9 MiB at a depth of
+/// two, but not less than 16 KiB. A rank's share of a tensor shrinks with their number, too.
+[[nodiscard]] std::uint64_t slot_payload_for(std::uint32_t ranks) noexcept;
+
 enum class CommErrorKind : std::uint8_t {
   kArgument,
   kPeerFailed,
@@ -72,6 +78,37 @@ struct CommError {
   CommErrorKind kind = CommErrorKind::kInternal;
   int peer = -1;     ///< the rank to blame, -1 for none
   std::string line;  ///< for people
+};
+
+/// One collective call. What the buffers hold is as collective::Shape counts.
+struct Call {
+  collective::Collective collective = collective::Collective::kAllReduce;
+  const void* in = nullptr;  ///< broadcast: of the root only
+  void* out = nullptr;
+  std::size_t count = 0;
+  collective::DType dtype = collective::DType::kFloat32;
+  collective::Op op = collective::Op::kSum;
+  int root = 0;  ///< broadcast
+  /// All-to-all where the blocks differ: as collective::BuildOptions::counts, with `count` the largest. Read until the
+  /// operation is over.
+  std::span<const std::uint64_t> counts;
+};
+
+/// One message between two ranks.
+struct Transfer {
+  bool sends = false;      ///< this rank sends, else it receives
+  int peer = 0;            ///< this rank itself is fine where it both sends and receives
+  void* buffer = nullptr;  ///< only read where this rank sends
+  std::size_t count = 0;
+  collective::DType dtype = collective::DType::kFloat32;
+};
+
+/// What one look at an operation under way found.
+enum class Progress : std::uint8_t {
+  kDone,    ///< it is complete
+  kWorked,  ///< something came in: look again
+  kIdle,    ///< nothing to do now
+  kFailed,  ///< see error()
 };
 
 class Communicator {
@@ -90,8 +127,27 @@ class Communicator {
   [[nodiscard]] bool all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype,
                                 collective::Op op = collective::Op::kSum) noexcept;
 
+  /// Any collective. In place, where the output's part that is this rank's own is the input (reduce-scatter: the other
+  /// way round); any other overlap is an error. As all_reduce otherwise.
+  [[nodiscard]] bool run(const Call& call) noexcept;
+  /// All of these messages, in any order between different peers, in the order given between two ranks: returns when
+  /// all are over. Peers call it with the counterparts, in one call or in several.
+  [[nodiscard]] bool run(std::span<const Transfer> transfers) noexcept;
+
+  // The same in steps, for who has operations of several communicators under way: after a begin() that returned true,
+  // advance() until it says kDone or kFailed. Nothing else may be called between. advance() never sleeps.
+  [[nodiscard]] bool begin(const Call& call) noexcept;
+  [[nodiscard]] bool begin(std::span<const Transfer> transfers) noexcept;
+  [[nodiscard]] Progress advance() noexcept;
+
+  /// Why begin() would refuse it, if it would.
+  [[nodiscard]] std::optional<std::string> problem_with(const Call& call) const;
+  [[nodiscard]] std::optional<std::string> problem_with(const Transfer& transfer) const;
+
   /// Registers memory ahead of its first use, which otherwise pays for it. False: see error().
   [[nodiscard]] bool register_buffer(const void* address, std::size_t bytes) noexcept;
+  /// Likewise, for peers to write results into it.
+  [[nodiscard]] bool register_output(void* address, std::size_t bytes) noexcept;
   /// To be called before memory that was used or registered is freed or remapped.
   void deregister_buffer(const void* address, std::size_t bytes) noexcept;
 

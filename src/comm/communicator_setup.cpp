@@ -23,6 +23,8 @@ namespace {
 constexpr std::uint32_t kLeastSendDepth = 128;
 /// How long the end of a communicator waits for the peers to have got everything.
 constexpr Ps kFarewellBound = 5 * kSecond;
+/// Larger all-reduces write their results straight into the peers' outputs: no CPU copies but the reduction's.
+constexpr std::uint64_t kLargestThroughSlots = 1 << 20;
 constexpr Ps kDisagreementBound = 1 * kSecond;
 
 /// An option that must be the same on all ranks, as it goes through the exchange.
@@ -38,6 +40,7 @@ std::vector<SharedOption> shared_options(const CommOptions& options) {
       {"slot size", options.slot_payload_bytes},
       {"one-shot threshold", options.thresholds.one_shot_bytes},
       {"one-shot threshold of two ranks", options.thresholds.one_shot_bytes_pair},
+      {"threshold of slots", options.thresholds.slot_bytes},
       {"communicator number", options.communicator_number},
   };
 }
@@ -48,8 +51,20 @@ std::unique_ptr<Communicator> Communicator::create(bootstrap::Group& group, cons
   return std::unique_ptr<Communicator>{new Communicator{std::make_unique<State>(group, options)}};
 }
 
-Communicator::State::State(bootstrap::Group& group, const CommOptions& options)
-    : group_(&group), options_(options), exceptions_at_birth_(std::uncaught_exceptions()) {
+std::uint64_t slot_payload_for(std::uint32_t ranks) noexcept {
+  constexpr std::uint64_t kLargest = 256 << 10;
+  constexpr std::uint64_t kSmallest = 16 << 10;
+  std::uint64_t bytes = kLargest;
+  for (std::uint32_t most = 16; most < ranks && bytes > kSmallest; most *= 2) bytes /= 2;
+  return bytes;
+}
+
+Communicator::State::State(bootstrap::Group& group, const CommOptions& asked)
+    : group_(&group), options_(asked), exceptions_at_birth_(std::uncaught_exceptions()) {
+  if (options_.slot_payload_bytes == 0) {
+    options_.slot_payload_bytes = slot_payload_for(static_cast<std::uint32_t>(group.world_size()));
+  }
+  const CommOptions& options = options_;
   if (options.depth < 2 || options.depth > 64 || options.slot_payload_bytes < 2 * collective::kChunkAlignment ||
       options.slot_payload_bytes % collective::kChunkAlignment != 0 || options.queue_pairs_per_peer == 0) {
     throw Error{
@@ -71,7 +86,13 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& options)
   link_ = make_link();
   apply_tuning();
   runner_.emplace(config_, scratch_->bytes().data(), link_->scratch_key(), *this);
-  programs_.emplace(config_.rank, options.slot_payload_bytes, options_.thresholds);
+  std::uint64_t& through_slots = options_.thresholds.slot_bytes;
+  if (!link_->has_windows()) through_slots = collective::Thresholds::kAlways;
+  if (link_->has_windows() && through_slots == collective::Thresholds::kAlways) through_slots = kLargestThroughSlots;
+  programs_.emplace(config_.rank, options_.slot_payload_bytes, options_.thresholds);
+  sent_to_.assign(config_.ranks, 0);
+  got_from_.assign(config_.ranks, 0);
+  peers_taken_.assign(std::size_t{2} * config_.ranks, 0);
   observer_.emplace(Identity{config_.rank, config_.ranks, config_.communicator, group.host(group.rank())}, *link_);
   trace_ = observer_->trace();
   runner_->watch_steps(trace_);
@@ -148,7 +169,9 @@ std::unique_ptr<Link> Communicator::State::make_link() {
   setup.rank = config_.rank;
   setup.ranks = config_.ranks;
   setup.scratch = scratch_->bytes();
-  setup.receive_depth = config_.receive_depth(collective::most_messages(config_.ranks));
+  // Only rings send more messages than two to anyone: with many ranks that would be queues of thousands.
+  const bool rings = options_.thresholds.ring_bytes != collective::Thresholds::kAlways;
+  setup.receive_depth = config_.receive_depth(rings ? collective::most_messages(config_.ranks) : 2);
   setup.send_depth = std::max(kLeastSendDepth, 4 * setup.receive_depth);
   setup.may_block = options_.wait == WaitPolicy::kBlock;
   if (options_.link_factory) return options_.link_factory(*group_, setup);
@@ -181,8 +204,9 @@ std::string Communicator::State::describe() const {
     if (std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
   }
   for (const std::string& path : paths) text += "; " + path;
-  return text + fmt::format("; wait policy {}; {} of scratch memory", name_of(options_.wait),
-                            format_bytes(config_.scratch_bytes()));
+  return text + fmt::format("; wait policy {}; {} of scratch memory in slots of {}; messages of up to {} elements",
+                            name_of(options_.wait), format_bytes(config_.scratch_bytes()),
+                            format_bytes(options_.slot_payload_bytes), collective::kMostCount / config_.ranks);
 }
 
 }  // namespace tensorwire::comm

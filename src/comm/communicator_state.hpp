@@ -13,6 +13,7 @@
 #include "comm/observe/observer.hpp"
 #include "comm/observe/traced_actions.hpp"
 #include "comm/program_cache.hpp"
+#include "comm/staging.hpp"
 
 namespace tensorwire::comm {
 
@@ -25,7 +26,14 @@ class Communicator::State final : public TracedActions {
   // The runner's way out.
   bool write(const WriteRequest& request) noexcept override;
 
-  bool all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype, collective::Op op) noexcept;
+  bool begin(const Call& call) noexcept;
+  bool begin(std::span<const Transfer> transfers) noexcept;
+  [[nodiscard]] Progress advance() noexcept;
+  /// Waits for the operation under way.
+  bool finish() noexcept;
+  [[nodiscard]] std::optional<std::string> argument_problem(const Call& call) const;
+  [[nodiscard]] std::optional<std::string> argument_problem(const Transfer& transfer) const;
+  bool register_output(void* address, std::size_t bytes) noexcept;
   bool register_buffer(const void* address, std::size_t bytes) noexcept;
   void abort(const std::string& reason) noexcept;
   [[nodiscard]] CommStats stats() const;
@@ -38,15 +46,24 @@ class Communicator::State final : public TracedActions {
   [[nodiscard]] const CommOptions& options() const noexcept { return options_; }
 
  private:
-  /// One all-reduce under way.
+  /// The operation under way, or the last one.
   struct Operation {
-    const CachedPrograms* programs = nullptr;
+    collective::Collective collective = collective::Collective::kAllReduce;
+    bool under_way = false;
+    const CachedPrograms* programs = nullptr;  ///< null for an exchange, which is made of streams_
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     std::uint32_t input_key = 0;
+    std::uint32_t output_key = 0;
+    collective::OutputWindow output_window = {};
+    std::byte* staged_for = nullptr;  ///< where the staged output belongs; null: it is not staged
     std::uint64_t segments_begun = 0;
     std::uint64_t last_segment = 0;  ///< the runner's count when all are complete
-    Ps idle_since = 0;               ///< when the wait began; 0: not waiting
+    std::uint64_t bytes = 0;         ///< of the user's tensor
+    std::uint64_t observed = 0;
+    std::uint32_t idle_polls = 0;
+    bool credit_told = false;
+    Ps idle_since = 0;  ///< when the wait began; 0: not waiting
     Ps deadline = kNever;
     Ps warn_at = kNever;
     Ps probe_at = kNever;  ///< when the transport of the peer that is waited for is asked for a sign of life
@@ -60,21 +77,49 @@ class Communicator::State final : public TracedActions {
   [[nodiscard]] std::unique_ptr<Link> make_link();
   [[nodiscard]] unsigned count_local_ranks() const;
 
+  /// One message of an exchange.
+  struct Stream {
+    bool sends = false;
+    std::uint32_t peer = 0;
+    const CachedPrograms* programs = nullptr;
+    std::byte* buffer = nullptr;
+    std::uint32_t key = 0;       ///< of a sender's buffer
+    std::uint32_t sequence = 0;  ///< among the messages from the one rank to the other
+    std::uint64_t segments_begun = 0;
+  };
+
+  // communicator_operations.cpp
+  /// False: refused or failed.
+  bool may_begin(collective::Collective collective) noexcept;
+  /// Bytes of the user's tensors on this rank.
+  void register_memory(std::uint64_t input_bytes, std::uint64_t output_bytes);
+  void observe(const collective::Shape& shape, collective::Algorithm algorithm) noexcept;
+  [[nodiscard]] bool is_over() const noexcept;
+  void end_operation() noexcept;
+
+  // communicator_exchange.cpp
+  [[nodiscard]] std::optional<std::string> problem_of_exchange(std::span<const Transfer> transfers) const;
+  void add_stream(const Transfer& transfer);
+  static void copy_to_self(std::span<const Transfer> transfers, std::uint32_t self) noexcept;
+  void begin_stream_segments() noexcept;
+  [[nodiscard]] const Stream* unfinished_stream() const noexcept;
+
   // communicator.cpp
-  [[nodiscard]] std::optional<std::string> argument_problem(const void* in, const void* out, std::size_t count,
-                                                            collective::DType dtype, collective::Op op) const;
-  bool run(Operation& operation) noexcept;
   bool post(const WriteRequest& request) noexcept;
   /// Begins what can be, and gives back credit.
-  void begin_segments(Operation& operation) noexcept;
+  void begin_segments() noexcept;
   void take_events(int count) noexcept;
   void look_once_more() noexcept;
   /// Looks at what polls do not show: abort, dead ranks, the clock. False: failed.
-  bool watch(Operation& operation) noexcept;
+  bool watch() noexcept;
   [[nodiscard]] bool abort_is_asked() const noexcept {
     return options_.abort_flag != nullptr && options_.abort_flag->load(std::memory_order_relaxed);
   }
+  /// As Runner::waiting_for, and for messages that cannot even begin.
+  [[nodiscard]] collective::Runner::Waiting waiting_for() const noexcept;
   [[nodiscard]] std::string waiting_text() const;
+  /// "all-reduce 17"
+  [[nodiscard]] std::string operation_name() const;
 
   bool refuse(const std::string& why) noexcept;
   bool fail(CommErrorKind kind, int peer, const std::string& why) noexcept;
@@ -94,8 +139,14 @@ class Communicator::State final : public TracedActions {
   std::optional<collective::Runner> runner_;
   std::optional<ProgramCache> programs_;
   std::array<LinkEvent, 32> events_;
-  std::uint32_t operation_sequence_ = 0;
-  std::uint64_t bytes_reduced_ = 0;
+  Staging staging_;
+  Operation operation_;
+  std::vector<Stream> streams_;                    ///< of the exchange under way, in the order of the call
+  std::vector<std::uint32_t> sent_to_, got_from_;  ///< messages of exchanges, by peer
+  std::vector<std::uint8_t> peers_taken_;          ///< [2 * peer + sends]: an earlier stream is not all begun
+  std::uint32_t operation_sequence_ = 0;           ///< collectives: the same on all ranks
+  std::uint64_t exchanges_ = 0;
+  std::uint64_t bytes_moved_ = 0;
   std::uint32_t last_arrival_peer_ = 0;
   std::uint32_t user_writes_ = 0;  ///< writes sourced from user memory that are not done
   std::optional<CommError> error_;

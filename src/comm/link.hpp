@@ -39,6 +39,12 @@ struct LinkEvent {
   std::uint64_t token = 0;      ///< kSent
 };
 
+/// User memory that peers may write into.
+struct UserOutput {
+  std::uint32_t key = 0;            ///< as Piece::key
+  collective::OutputWindow window;  ///< of its first byte
+};
+
 /// Why a link can no longer be used.
 struct LinkFailure {
   std::uint32_t peer = 0;
@@ -81,6 +87,10 @@ class Link {
   /// Makes user memory readable by post_write and returns its key for pieces. Cheap when the range is known already.
   /// @throws Error when the memory cannot be registered.
   [[nodiscard]] virtual std::uint32_t key_of(const void* address, std::size_t bytes) = 0;
+  /// Whether peers can write into user memory (WriteRequest::to_output), where output_of allows it.
+  [[nodiscard]] virtual bool has_windows() const noexcept { return false; }
+  /// Makes user memory writable by peers, and readable by post_write. @throws Error when it cannot be registered.
+  [[nodiscard]] virtual UserOutput output_of(void* address, std::size_t bytes);
   /// The caller is about to free or remap this range: registrations that overlap it go. No operation may use it.
   virtual void forget(const void* address, std::size_t bytes) noexcept = 0;
 

@@ -15,34 +15,51 @@ bool reads_input(const collective::Program& program) noexcept {
   });
 }
 
+bool writes_outputs(const collective::Program& program) noexcept {
+  return std::ranges::any_of(program.steps, [](const collective::Step& step) {
+    return step.kind == collective::StepKind::kWrite && step.target.place == collective::Place::kPeerOutput;
+  });
+}
+
 }  // namespace
 
-const CachedPrograms& ProgramCache::get(const collective::Shape& shape, bool in_place, collective::Runner& runner) {
+const CachedPrograms& ProgramCache::get(const collective::Shape& shape, bool in_place,
+                                        std::span<const std::uint64_t> counts, collective::Runner& runner) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const std::size_t at = (last_ + i) % entries_.size();
-    if (entries_[at]->shape != shape || entries_[at]->in_place != in_place) continue;
+    const CachedPrograms& entry = *entries_[at];
+    if (entry.shape != shape || entry.in_place != in_place || !std::ranges::equal(entry.counts, counts)) continue;
     last_ = at;
-    return *entries_[at];
+    return entry;
   }
   auto entry = std::make_unique<CachedPrograms>();
   entry->shape = shape;
   entry->in_place = in_place;
-  entry->algorithm = collective::choose(shape, thresholds_);
-  entry->cut = collective::split(entry->algorithm, shape, slot_payload_bytes_);
-  entry->full = build(*entry, 0);
-  entry->last = build(*entry, entry->cut.segments - 1);
-  entry->reads_input = reads_input(entry->full) || reads_input(entry->last);
-  runner.reserve(entry->full);
-  runner.reserve(entry->last);
+  entry->counts.assign(counts.begin(), counts.end());
+  build(*entry);
+  for (const collective::Program& program : entry->programs) runner.reserve(program);
   entries_.push_back(std::move(entry));
   last_ = entries_.size() - 1;
   return *entries_.back();
 }
 
-collective::Program ProgramCache::build(const CachedPrograms& entry, std::uint64_t segment) const {
+void ProgramCache::build(CachedPrograms& entry) const {
   collective::BuildOptions options;
+  options.counts = entry.counts;
   options.source = collective::choose_source(entry.shape, thresholds_, entry.in_place);
-  return collective::build_segment(entry.shape, entry.algorithm, rank_, options, entry.cut, segment);
+  // A message that was copied to a send slot would hold it until the peer has received it: streams must not wait so.
+  if (entry.shape.collective == collective::Collective::kSendRecv) options.source = collective::WriteSource::kInput;
+  entry.algorithm = collective::choose(entry.shape, thresholds_);
+  entry.cut = collective::split(entry.algorithm, entry.shape, slot_payload_bytes_, options);
+  entry.signature_count = collective::signature_count(entry.shape, options);
+  const std::uint64_t segments = entry.cut.segments;
+  const bool alike = collective::segments_are_alike(options) && segments > 2;
+  for (std::uint64_t segment = 0; segment < segments; segment += alike ? segments - 1 : 1) {
+    entry.programs.push_back(
+        collective::build_segment(entry.shape, entry.algorithm, rank_, options, entry.cut, segment));
+  }
+  entry.reads_input = std::ranges::any_of(entry.programs, reads_input);
+  entry.shares_output = std::ranges::any_of(entry.programs, writes_outputs);
 }
 
 void ProgramCache::trim() noexcept {

@@ -1,9 +1,10 @@
-// The programs of the all-reduces that a communicator has run: a decode loop asks for the same few shapes again and
+// The programs of the collectives that a communicator has run: a decode loop asks for the same few shapes again and
 // again. Owns them; pointers stay valid until trim().
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "collective/builders.hpp"
@@ -11,15 +12,26 @@
 
 namespace tensorwire::comm {
 
-/// What it takes to run one all-reduce on this rank.
+/// What it takes to run one collective on this rank.
 struct CachedPrograms {
   collective::Shape shape;
   bool in_place = false;
   collective::Algorithm algorithm = collective::Algorithm::kOneShot;
   collective::Segmentation cut;
-  collective::Program full;  ///< of all segments but the last
-  collective::Program last;
-  bool reads_input = false;  ///< a write is sourced from user memory, which must be registered then
+  std::vector<std::uint64_t> counts;          ///< as collective::BuildOptions::counts
+  std::vector<collective::Program> programs;  ///< of each segment; or two: of all segments but the last, and of that
+  std::uint64_t signature_count = 0;
+  bool reads_input = false;    ///< a write is sourced from the user's input, which must be registered then
+  bool shares_output = false;  ///< peers write into the user's output
+
+  [[nodiscard]] const collective::Program& of_segment(std::uint64_t segment) const noexcept {
+    if (programs.size() == cut.segments) return programs[segment];
+    return programs[segment + 1 == cut.segments ? 1 : 0];
+  }
+  /// Bytes from the start of the user's tensors to where the segment begins in them.
+  [[nodiscard]] std::uint64_t offset_of(std::uint64_t segment) const noexcept {
+    return segment * cut.segment_count * element_bytes(shape.dtype);
+  }
 };
 
 class ProgramCache {
@@ -28,12 +40,13 @@ class ProgramCache {
       : rank_(rank), slot_payload_bytes_(slot_payload_bytes), thresholds_(thresholds) {}
 
   /// Builds and reserves them in the runner at the first call of a shape. @throws Error.
-  const CachedPrograms& get(const collective::Shape& shape, bool in_place, collective::Runner& runner);
+  const CachedPrograms& get(const collective::Shape& shape, bool in_place, std::span<const std::uint64_t> counts,
+                            collective::Runner& runner);
   /// Forgets all when there are too many; call while no operation is under way.
   void trim() noexcept;
 
  private:
-  [[nodiscard]] collective::Program build(const CachedPrograms& entry, std::uint64_t segment) const;
+  void build(CachedPrograms& entry) const;
 
   std::uint32_t rank_;
   std::uint64_t slot_payload_bytes_;

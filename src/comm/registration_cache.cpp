@@ -16,32 +16,40 @@ bool covers(const verbs::MemoryRegion& region, std::uint64_t address, std::size_
 }  // namespace
 
 std::uint32_t RegistrationCache::key_of(const void* address, std::size_t bytes) {
+  return find(address, bytes, false).region.lkey();
+}
+
+const verbs::MemoryRegion& RegistrationCache::writable(void* address, std::size_t bytes) {
+  return find(address, bytes, true).region;
+}
+
+const RegistrationCache::Entry& RegistrationCache::find(const void* address, std::size_t bytes, bool writable) {
   const auto start = reinterpret_cast<std::uint64_t>(address);
   for (std::size_t i = 0; i < regions_.size(); ++i) {
     const std::size_t at = last_ + i < regions_.size() ? last_ + i : last_ + i - regions_.size();
-    if (!covers(regions_[at], start, bytes)) continue;
+    if (!covers(regions_[at].region, start, bytes) || (writable && !regions_[at].writable)) continue;
     last_ = at;
-    return regions_[at].lkey();
+    return regions_[at];
   }
   verbs::MemorySpan memory;
-  memory.address = const_cast<void*>(address);  // registered for reading only
+  memory.address = const_cast<void*>(address);  // only read, where it is not writable
   memory.length = bytes;
-  auto region = verbs::register_gpu_memory_with_hca(domain_, memory, {false, false, false});
+  Entry entry{verbs::register_gpu_memory_with_hca(domain_, memory, {writable, writable, false}), writable};
   if (regions_.size() < kMostRegions) {
-    regions_.push_back(std::move(region));
+    regions_.push_back(std::move(entry));
     last_ = regions_.size() - 1;
   } else {
     last_ = evict_at_;
-    regions_[last_] = std::move(region);
+    regions_[last_] = std::move(entry);
     evict_at_ = (evict_at_ + 1) % kMostRegions;
   }
-  return regions_[last_].lkey();
+  return regions_[last_];
 }
 
 void RegistrationCache::forget(const void* address, std::size_t bytes) noexcept {
   const auto start = reinterpret_cast<std::uint64_t>(address);
-  const auto overlaps = [&](const verbs::MemoryRegion& region) {
-    return region.address() < start + bytes && start < region.address() + region.length();
+  const auto overlaps = [&](const Entry& entry) {
+    return entry.region.address() < start + bytes && start < entry.region.address() + entry.region.length();
   };
   std::erase_if(regions_, overlaps);
   last_ = evict_at_ = 0;

@@ -19,12 +19,21 @@ class RegistrationCache {
   /// The lkey of a region that covers the range, registered now if need be, for reading by the HCA.
   /// @throws Error when the memory cannot be registered.
   [[nodiscard]] std::uint32_t key_of(const void* address, std::size_t bytes);
+  /// Likewise, for peers to write into. The region lives until its range is forgotten or many others came.
+  [[nodiscard]] const verbs::MemoryRegion& writable(void* address, std::size_t bytes);
   void forget(const void* address, std::size_t bytes) noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return regions_.size(); }
 
  private:
+  struct Entry {
+    verbs::MemoryRegion region;
+    bool writable = false;
+  };
+
+  const Entry& find(const void* address, std::size_t bytes, bool writable);
+
   std::shared_ptr<verbs::ProtectionDomain> domain_;
-  std::vector<verbs::MemoryRegion> regions_;
+  std::vector<Entry> regions_;
   std::size_t last_ = 0;      ///< where the last look-up ended: programs walk their buffers in a cycle
   std::size_t evict_at_ = 0;  ///< the oldest one, once the cache is full
 };

@@ -21,6 +21,12 @@ constexpr std::uint64_t kReclaim = std::uint64_t{1} << 63;
 
 std::uint32_t VerbsLink::key_of(const void* address, std::size_t bytes) { return user_memory_.key_of(address, bytes); }
 
+// What a peer needs to write there is the memory's rkey and address. Its own HCA vouches for nothing: ours checks both.
+UserOutput VerbsLink::output_of(void* address, std::size_t bytes) {
+  const verbs::MemoryRegion& region = user_memory_.writable(address, bytes);
+  return {region.lkey(), {region.rkey(), reinterpret_cast<std::uint64_t>(address)}};
+}
+
 void VerbsLink::forget(const void* address, std::size_t bytes) noexcept { user_memory_.forget(address, bytes); }
 
 bool VerbsLink::post_write(const WriteRequest& request) noexcept {
@@ -45,6 +51,8 @@ bool VerbsLink::post_write(const WriteRequest& request) noexcept {
 
 int VerbsLink::post(Lane& lane, const WriteRequest& request, std::uint64_t wr_id, bool signaled) noexcept {
   const Peer& peer = peers_[request.peer];
+  const std::uint64_t remote_address = request.remote_offset + (request.to_output ? 0 : peer.scratch_address);
+  const std::uint32_t remote_key = request.to_output ? request.window : peer.scratch_rkey;
   if (request.pieces.size() < 2) {
     verbs::WriteRequest write;
     write.wr_id = wr_id;
@@ -53,8 +61,8 @@ int VerbsLink::post(Lane& lane, const WriteRequest& request, std::uint64_t wr_id
       write.local_key = request.pieces[0].key;
       write.length = static_cast<std::uint32_t>(request.pieces[0].bytes);
     }
-    write.remote_address = peer.scratch_address + request.remote_offset;
-    write.remote_key = peer.scratch_rkey;
+    write.remote_address = remote_address;
+    write.remote_key = remote_key;
     write.immediate = request.immediate;
     write.signaled = signaled;
     return verbs::post_gpudirect_rdma_write(*lane.qp, write);
@@ -73,8 +81,8 @@ int VerbsLink::post(Lane& lane, const WriteRequest& request, std::uint64_t wr_id
   wr.num_sge = static_cast<int>(gathered.size());
   wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   wr.imm_data = htonl(request.immediate);
-  wr.wr.rdma.remote_addr = peer.scratch_address + request.remote_offset;
-  wr.wr.rdma.rkey = peer.scratch_rkey;
+  wr.wr.rdma.remote_addr = remote_address;
+  wr.wr.rdma.rkey = remote_key;
   if (signaled) wr.send_flags |= IBV_SEND_SIGNALED;
   if (bytes <= lane.qp->max_inline()) wr.send_flags |= IBV_SEND_INLINE;
   ibv_send_wr* bad = nullptr;

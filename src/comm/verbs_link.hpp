@@ -34,6 +34,8 @@ class VerbsLink final : public Link {
 
   [[nodiscard]] std::uint32_t scratch_key() const noexcept override { return scratch_region_.lkey(); }
   [[nodiscard]] std::uint32_t key_of(const void* address, std::size_t bytes) override;
+  [[nodiscard]] bool has_windows() const noexcept override { return true; }
+  [[nodiscard]] UserOutput output_of(void* address, std::size_t bytes) override;
   void forget(const void* address, std::size_t bytes) noexcept override;
   bool post_write(const WriteRequest& request) noexcept override;
   int poll(std::span<LinkEvent> events) noexcept override;

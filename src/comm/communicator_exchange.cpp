@@ -1,0 +1,131 @@
+// Messages between two ranks, several at a time. Each message is a stream of segments of one directed pair. A segment
+// is begun only when nothing but the transport can hold it up: a send when the peer's slot is free, a receive when its
+// message is there. So no stream waits in the runner for a peer's application, none stands in another's way, and the
+// order in which two ranks name their messages to different peers does not matter.
+#include <algorithm>
+#include <cstring>
+
+#include "comm/communicator_state.hpp"
+
+namespace tensorwire::comm {
+
+bool Communicator::State::begin(std::span<const Transfer> transfers) noexcept try {
+  if (!may_begin(collective::Collective::kSendRecv)) return false;
+  if (const auto problem = problem_of_exchange(transfers)) return refuse(*problem);
+  if (runner_->idle()) programs_->trim();
+
+  operation_ = Operation{};
+  operation_.collective = collective::Collective::kSendRecv;
+  streams_.clear();
+  for (const Transfer& transfer : transfers) {
+    operation_.bytes += transfer.count * element_bytes(transfer.dtype);
+    if (static_cast<std::uint32_t>(transfer.peer) != config_.rank) add_stream(transfer);
+  }
+  copy_to_self(transfers, config_.rank);
+  operation_.under_way = true;
+  collective::Shape shape;
+  shape.ranks = config_.ranks;
+  shape.collective = collective::Collective::kSendRecv;
+  shape.count = transfers.empty() ? 0 : transfers.front().count;
+  shape.dtype = transfers.empty() ? collective::DType::kFloat32 : transfers.front().dtype;
+  observe(shape, collective::Algorithm::kDirect);
+  begin_segments();
+  return true;
+} catch (const std::exception& error) {
+  return fail(CommErrorKind::kInternal, -1, error.what());
+}
+
+std::optional<std::string> Communicator::State::argument_problem(const Transfer& transfer) const {
+  if (transfer.dtype < collective::DType::kFloat32 || transfer.dtype > collective::DType::kInt32) {
+    return "the element type is unknown";
+  }
+  if (transfer.peer < 0 || static_cast<std::uint32_t>(transfer.peer) >= config_.ranks) return "there is no such peer";
+  if (transfer.count > collective::kMostCount) return "the count is too large";
+  if (transfer.count != 0 && transfer.buffer == nullptr) return "a buffer is null";
+  return std::nullopt;
+}
+
+std::optional<std::string> Communicator::State::problem_of_exchange(std::span<const Transfer> transfers) const {
+  std::vector<const Transfer*> to_self, from_self;
+  for (const Transfer& transfer : transfers) {
+    if (auto problem = argument_problem(transfer)) return problem;
+    if (static_cast<std::uint32_t>(transfer.peer) != config_.rank) continue;
+    (transfer.sends ? to_self : from_self).push_back(&transfer);
+  }
+  const auto alike = [](const Transfer* a, const Transfer* b) { return a->count == b->count && a->dtype == b->dtype; };
+  if (!std::ranges::equal(to_self, from_self, alike)) {
+    return "what a rank sends to itself it must receive in the same group";
+  }
+  return std::nullopt;
+}
+
+void Communicator::State::copy_to_self(std::span<const Transfer> transfers, std::uint32_t self) noexcept {
+  auto next = transfers.begin();
+  for (const Transfer& from : transfers) {
+    if (static_cast<std::uint32_t>(from.peer) != self || !from.sends) continue;
+    const auto receives = [&](const Transfer& t) { return static_cast<std::uint32_t>(t.peer) == self && !t.sends; };
+    next = std::find_if(next, transfers.end(), receives);
+    const std::size_t bytes = from.count * element_bytes(from.dtype);
+    if (bytes != 0) std::memmove(next->buffer, from.buffer, bytes);
+    ++next;
+  }
+}
+
+void Communicator::State::add_stream(const Transfer& transfer) {
+  const auto peer = static_cast<std::uint32_t>(transfer.peer);
+  collective::Shape shape;
+  shape.ranks = config_.ranks;
+  shape.collective = collective::Collective::kSendRecv;
+  shape.count = transfer.count;
+  shape.dtype = transfer.dtype;
+  shape.root = static_cast<std::uint16_t>(transfer.sends ? config_.rank : peer);
+  shape.peer = static_cast<std::uint16_t>(transfer.sends ? peer : config_.rank);
+  Stream stream;
+  stream.sends = transfer.sends;
+  stream.peer = peer;
+  stream.programs = &programs_->get(shape, false, {}, *runner_);
+  stream.buffer = static_cast<std::byte*>(transfer.buffer);
+  if (transfer.sends && transfer.count != 0) stream.key = link_->key_of(transfer.buffer, shape.bytes());
+  stream.sequence = transfer.sends ? sent_to_[peer]++ : got_from_[peer]++;
+  streams_.push_back(stream);
+}
+
+void Communicator::State::begin_stream_segments() noexcept {
+  std::ranges::fill(peers_taken_, std::uint8_t{0});
+  for (Stream& stream : streams_) {
+    const CachedPrograms& programs = *stream.programs;
+    std::uint8_t& taken = peers_taken_[2 * stream.peer + (stream.sends ? 1 : 0)];
+    if (taken != 0 || stream.segments_begun == programs.cut.segments) continue;
+    const auto ready = [&] {
+      return stream.sends ? runner_->has_room(stream.peer) : runner_->has_arrived(stream.peer);
+    };
+    while (stream.segments_begun != programs.cut.segments && runner_->can_begin() && ready()) {
+      collective::Segment segment;
+      segment.program = &programs.of_segment(stream.segments_begun);
+      segment.input = segment.output = stream.buffer + programs.offset_of(stream.segments_begun++);
+      segment.input_key = stream.key;
+      segment.operation_sequence = stream.sequence;
+      segment.operation_count = programs.signature_count;
+      runner_->begin(segment);
+    }
+    taken = stream.segments_begun != programs.cut.segments ? 1 : 0;
+  }
+  // Peers that no message goes to may wait for the slots of the collective before.
+  runner_->flush_credit(true);
+}
+
+const Communicator::State::Stream* Communicator::State::unfinished_stream() const noexcept {
+  const auto unfinished = [](const Stream& stream) { return stream.segments_begun != stream.programs->cut.segments; };
+  const auto found = std::ranges::find_if(streams_, unfinished);
+  return found == streams_.end() ? nullptr : &*found;
+}
+
+collective::Runner::Waiting Communicator::State::waiting_for() const noexcept {
+  const collective::Runner::Waiting waiting = runner_->waiting_for();
+  if (waiting.peer < config_.ranks || operation_.programs != nullptr || !runner_->idle()) return waiting;
+  const Stream* stream = unfinished_stream();
+  if (stream == nullptr) return waiting;
+  return {stream->peer, stream->sends ? "to receive what was sent before" : "to send"};
+}
+
+}  // namespace tensorwire::comm
