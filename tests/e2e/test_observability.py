@@ -18,7 +18,7 @@ except ImportError:
 
 JOB = ["--ranks", 2, "--paths", "roce", "--algorithm", "two-shot", *QUICK]
 # Tokens so long that whatever happens to a rank happens among its all-reduces.
-ENDLESS = ["--paths", "roce", "--tokens", 1000, "--verify-tokens", 0, "--layers", 400, "--hidden", 8192, "--gap-us", 0]
+ENDLESS = ["--paths", "roce", "--tokens", 1000, "--verify-tokens", 0, "--layers", 2000, "--hidden", 8192, "--gap-us", 0]
 OPERATIONS = 18  # two tokens of 8 all-reduces, and two more to warm up
 
 
@@ -144,6 +144,7 @@ class Metrics(InFolder):
         env = environment(TENSORWIRE_METRICS=self.file("m.prom"), TENSORWIRE_METRICS_INTERVAL="100ms")
         # Over TCP: RDMA gives a stopped process up before it is called a straggler.
         with Background(3, "--paths", "tcp", *ENDLESS[2:], env=env) as job:
+            time.sleep(0.5)  # past the start of the token
             job.signal(1, signal.SIGSTOP)
             for rank in (0, 2):
                 def straggler(path=self.file(f"m.rank{rank}.prom")):
