@@ -59,7 +59,7 @@ void reduce_vector(const std::byte* const* operands, std::size_t operand_count, 
   constexpr std::size_t kBytes = Vector::kElements * sizeof(typename Vector::Scalar::Storage);
   using Register = typename Vector::Register;
   const auto combine = [](Register a, Register b) { return Vector::template combine<kOp>(a, b); };
-  const auto finish = [divisor](Register value) {
+  const auto finish = [&](Register value) {
     if constexpr (kOp == Op::kAverage) value = Vector::scaled(value, scale_of(divisor));
     return Vector::narrow(value);
   };

@@ -21,7 +21,7 @@ class Communicator::State final : public TracedActions {
  public:
   /// Collective over the group. @throws Error.
   State(bootstrap::Group& group, const CommOptions& options);
-  ~State();
+  ~State() override;
 
   // The runner's way out.
   bool write(const WriteRequest& request) noexcept override;

@@ -33,7 +33,7 @@ constexpr std::uint8_t usual_if_zero(std::uint8_t hop_limit) noexcept { return h
 
 template <typename T>
 cmsghdr* put_control(msghdr& message, cmsghdr* at, int level, int type, T value) noexcept {
-  at->cmsg_level = level;
+  at->cmsg_level = level;  // NOLINT(clang-analyzer-core.NullDereference): kControlBytes has room for every one
   at->cmsg_type = type;
   at->cmsg_len = CMSG_LEN(sizeof value);
   std::memcpy(CMSG_DATA(at), &value, sizeof value);
