@@ -133,11 +133,12 @@ void twComm::give_back() noexcept {
 }
 
 void twComm::abort() noexcept {
-  request_abort();
   {
+    // The reason first: an operation that saw the mere request would give the peers one that says less.
     const std::scoped_lock lock{mutex_};
     if (communicator_ != nullptr) communicator_->abort(kAbortReason);
   }
+  request_abort();
   for (const Ps until = monotonic_now() + kAbortBound; monotonic_now() < until;) {
     if (const HandleInUse mine{*this}; mine) {
       static_cast<void>(wait_for_set_up());
