@@ -12,11 +12,7 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint32_t kMostRanks = 24;  // a sanitized build proves the checker's memory use, not the plans again
 #else
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint32_t kMostRanks = 16;  // pure functions, ten times slower: what more ranks prove is proved without
-#else
 constexpr std::uint32_t kMostRanks = 64;
-#endif
 #endif
 
 /// Sizes that are no multiple of anything, around every bound that a builder may have.
