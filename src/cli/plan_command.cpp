@@ -229,17 +229,17 @@ int run(const PlanFlags& flags) {
   const Study result = study(flags);
   if (flags.rank >= result.shape.ranks) throw Error{fmt::format("--rank {}", flags.rank), "there is no such rank"};
   const bool explain = flags.explain || (!flags.json && !flags.check);
+  std::optional<Verdict> verdict;
+  if (flags.check) verdict = prove(result, flags);
   if (flags.json) {
     auto json = to_json(result, flags);
-    if (flags.check) json["check"] = to_string(prove(result, flags));
+    if (verdict) json["check"] = to_string(*verdict);
     fmt::print("{}\n", json.dump(2));
-    return !flags.check || prove(result, flags).proved() ? 0 : 1;
+  } else {
+    if (explain) print_explanation(result, flags);
+    if (verdict) fmt::print("{}\n", to_string(*verdict));
   }
-  if (explain) print_explanation(result, flags);
-  if (!flags.check) return 0;
-  const Verdict verdict = prove(result, flags);
-  fmt::print("{}\n", to_string(verdict));
-  return verdict.proved() ? 0 : 1;
+  return !verdict || verdict->proved() ? 0 : 1;
 }
 
 }  // namespace

@@ -12,9 +12,7 @@ Program build_all_gather(const Shape& shape, std::uint32_t rank, WriteSource sou
   const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
 
   const std::vector<std::uint16_t> input_is_free = write_to_all(builder, peers, bytes, source);
-  std::vector<std::uint16_t> arrivals;
-  for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
-  const std::uint16_t matched = builder.match(arrivals);
+  const std::uint16_t matched = match_all(builder, peers);
   // In place, the input is this rank's own block of the output, and no other block is a source.
   if (bytes != 0 && source != WriteSource::kInputInPlace) {
     keep_input(builder, rank * stride, bytes, source, input_is_free, matched);

@@ -57,16 +57,11 @@ Program build_all_to_all(const Shape& shape, std::uint32_t rank, const BuildOpti
   const Blocks blocks{shape, options};
   const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
 
-  // An empty block still brings its signature.
   std::vector<std::uint16_t> sent(shape.ranks, kNoStep);
-  std::vector<std::uint16_t> arrivals;
   for (const std::uint32_t peer : peers) {
-    const std::uint64_t bytes = blocks.bytes(rank, peer);
-    const std::uint16_t written = builder.write(peer, 0, {Place::kInput, 0, blocks.input_offset(rank, peer)}, 0, bytes);
-    if (bytes != 0) sent[peer] = builder.sent(written);
+    sent[peer] = send_block(builder, peer, blocks.input_offset(rank, peer), blocks.bytes(rank, peer));
   }
-  for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
-  const std::uint16_t matched = peers.empty() ? kNoStep : builder.match(arrivals);
+  const std::uint16_t matched = match_all(builder, peers);
 
   const bool in_place = options.source == WriteSource::kInputInPlace;
   if (const std::uint64_t own = blocks.bytes(rank, rank); own != 0 && !in_place) {

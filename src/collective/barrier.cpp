@@ -7,11 +7,8 @@ namespace tensorwire::collective {
 Program build_barrier(const Shape& shape, std::uint32_t rank) {
   ProgramBuilder builder{Algorithm::kDirect, shape, rank};
   const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
-  std::vector<std::uint16_t> arrivals;
   for (const std::uint32_t peer : peers) builder.write(peer, 0, {}, 0, 0);
-  for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
-  if (peers.empty()) return builder.finish();
-  const std::uint16_t matched = builder.match(arrivals);
+  const std::uint16_t matched = match_all(builder, peers);
   for (const std::uint32_t peer : peers) builder.release(peer, {matched});
   return builder.finish();
 }

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "collective/builders.hpp"
 
 namespace tensorwire::collective {
@@ -71,6 +74,28 @@ inline std::vector<std::uint16_t> write_to_all(ProgramBuilder& builder, const st
     if (from.place == Place::kInput && bytes != 0) free.push_back(builder.sent(written));
   }
   return free;
+}
+
+/// A block of the input to the start of the peer's slot, as message 0. An empty one still brings its signature. Returns
+/// what must be done before the block may change, or the operation end.
+inline std::uint16_t send_block(ProgramBuilder& builder, std::uint32_t peer, std::uint64_t input_offset,
+                                std::uint64_t bytes) {
+  const std::uint16_t written = builder.write(peer, 0, {Place::kInput, 0, input_offset}, 0, bytes);
+  return bytes != 0 ? builder.sent(written) : kNoStep;
+}
+
+/// The signatures of all `peers`, of which `rank_of` makes ranks; kNoStep when there are none.
+template <class RankOf = std::identity>
+std::uint16_t match_all(ProgramBuilder& builder, const std::vector<std::uint32_t>& peers, const RankOf& rank_of = {}) {
+  std::vector<std::uint16_t> arrivals;
+  for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(rank_of(peer), 0));
+  return arrivals.empty() ? kNoStep : builder.match(arrivals);
+}
+
+/// Plans that add up in parts keep no wider sum in between.
+inline void refuse_average_of_parts(const Shape& shape, const char* plan) {
+  if (shape.op != Op::kAverage || shape.dtype != DType::kInt32) return;
+  throw Error{std::string{"build a "} + plan, "a sum that wraps around in between cannot be averaged", "Use two-shot"};
 }
 
 /// The input to its place in the output. A send slot is filled first: in place, the two are the same bytes.

@@ -17,6 +17,15 @@ struct Access {
   std::array<Node, 2> ends{};
 };
 
+/// By write: its kSent, or kNoStep. Read off the steps: a program under test need not have derived what fits them.
+std::vector<std::uint16_t> sent_steps_of(const Program& program) {
+  std::vector<std::uint16_t> sent(program.steps.size(), kNoStep);
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    if (program.steps[i].kind == StepKind::kSent) sent[program.steps[i].write_step] = static_cast<std::uint16_t>(i);
+  }
+  return sent;
+}
+
 class Accesses {
  public:
   Accesses(const HappensBefore& graph, const MemoryMap& map) : graph_(graph), map_(map), by_region_(map.regions()) {
@@ -38,10 +47,7 @@ class Accesses {
   void collect(std::uint32_t plan, std::uint32_t rank) {
     const Program& program = graph_.program(plan, rank);
     at_once(map_.send_header(plan, rank), kSlotHeaderBytes, true, graph_.node(plan, rank, kNoStep));
-    std::vector<std::uint16_t> sent(program.steps.size(), kNoStep);
-    for (std::size_t i = 0; i < program.steps.size(); ++i) {
-      if (program.steps[i].kind == StepKind::kSent) sent[program.steps[i].write_step] = static_cast<std::uint16_t>(i);
-    }
+    const std::vector<std::uint16_t> sent = sent_steps_of(program);
     for (std::size_t i = 0; i < program.steps.size(); ++i) {
       const Step& step = program.steps[i];
       const Node node = graph_.node(plan, rank, static_cast<std::uint16_t>(i));
@@ -147,12 +153,11 @@ class RuleCheck {
     const auto at = [&](std::size_t step) { return graph_.node(plan, rank, static_cast<std::uint16_t>(step)); };
     std::vector<std::uint16_t> match_of(graph_.ranks(), kNoStep);
     std::vector<std::uint16_t> release_of(graph_.ranks(), kNoStep);
-    std::vector<std::uint16_t> sent(program.steps.size(), kNoStep);
+    const std::vector<std::uint16_t> sent = sent_steps_of(program);
     std::vector<std::uint32_t> senders;
     for (std::size_t i = 0; i < program.steps.size(); ++i) {
       const Step& step = program.steps[i];
       if (step.kind == StepKind::kRelease) release_of[step.peer] = static_cast<std::uint16_t>(i);
-      if (step.kind == StepKind::kSent) sent[step.write_step] = static_cast<std::uint16_t>(i);
       if (step.kind == StepKind::kArrival && step.message == 0) senders.push_back(step.peer);
       if (step.kind != StepKind::kMatch) continue;
       for (const std::uint16_t need : program.needs_of(step)) {

@@ -32,10 +32,7 @@ Program build_hierarchical(const Shape& shape, std::uint32_t rank, std::uint32_t
     throw Error{"build a hierarchical all-reduce",
                 fmt::format("{} ranks are not groups of {}", shape.ranks, group_ranks)};
   }
-  if (shape.op == Op::kAverage && shape.dtype == DType::kInt32) {
-    throw Error{"build a hierarchical all-reduce", "a sum that wraps around in between cannot be averaged",
-                "Use two-shot"};
-  }
+  refuse_average_of_parts(shape, "hierarchical all-reduce");
   const std::uint32_t groups = shape.ranks / group_ranks;
   const Standing own{rank / group_ranks, rank % group_ranks, rotated_peers(group_ranks, rank % group_ranks),
                      rotated_peers(groups, rank / group_ranks)};
@@ -48,16 +45,12 @@ Program build_hierarchical(const Shape& shape, std::uint32_t rank, std::uint32_t
   const std::uint64_t part_bytes = parts.bytes(own.group);
   const Location group_sum{Place::kSendSlot, 0, 0};
   const auto finished = [&](std::uint64_t offset) { return Location{Place::kSendSlot, 0, chunks.stride() + offset}; };
-  std::vector<std::uint16_t> arrivals;
 
   // Inside: each mate gets its chunk.
   for (const std::uint32_t place : own.mates) {
-    const std::uint16_t written =
-        builder.write(mate(place), 0, {Place::kInput, 0, chunks.offset(place)}, 0, chunks.bytes(place));
-    if (chunks.bytes(place) != 0) builder.sent(written);
+    send_block(builder, mate(place), chunks.offset(place), chunks.bytes(place));
   }
-  for (const std::uint32_t place : own.mates) arrivals.push_back(builder.arrival(mate(place), 0));
-  const std::uint16_t mates_matched = own.mates.empty() ? kNoStep : builder.match(arrivals);
+  const std::uint16_t mates_matched = match_all(builder, own.mates, mate);
   std::uint16_t group_reduced = mates_matched;
   if (chunk_bytes != 0) {
     std::vector<Location> operands;
@@ -72,9 +65,7 @@ Program build_hierarchical(const Shape& shape, std::uint32_t rank, std::uint32_t
     builder.write(partner(group), 0, {Place::kSendSlot, 0, parts.offset(group)}, 0, parts.bytes(group),
                   {group_reduced});
   }
-  arrivals.clear();
-  for (const std::uint32_t group : own.partners) arrivals.push_back(builder.arrival(partner(group), 0));
-  const std::uint16_t partners_matched = own.partners.empty() ? kNoStep : builder.match(arrivals);
+  const std::uint16_t partners_matched = match_all(builder, own.partners, partner);
   std::uint16_t part_reduced = partners_matched;
   if (part_bytes != 0) {
     const std::uint64_t part_offset = parts.offset(own.group);

@@ -16,9 +16,7 @@ Program build_one_shot(const Shape& shape, std::uint32_t rank, WriteSource sourc
   // In place the sum overwrites the source, and a peer's arrival does not say that the peer has ours.
   std::vector<std::uint16_t> before_output = write_to_all(builder, peers, bytes, source);
   if (source == WriteSource::kInput) before_output.clear();
-  std::vector<std::uint16_t> arrivals;
-  for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
-  std::uint16_t last_read = builder.match(arrivals);
+  std::uint16_t last_read = match_all(builder, peers);
   if (bytes != 0) {
     before_output.push_back(last_read);
     last_read = builder.reduce(contributions(shape.ranks, rank, 0), {Place::kOutput, 0, 0}, {}, bytes, before_output);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collective/types.hpp"
@@ -81,6 +82,8 @@ struct Step {
   std::uint32_t first_need = 0, need_count = 0;
   std::uint32_t first_dependent = 0, dependent_count = 0;
 };
+
+[[nodiscard]] std::string_view name_of(StepKind kind) noexcept;
 
 inline constexpr std::uint16_t kNoStep = 0xffff;
 

@@ -8,26 +8,6 @@ namespace tensorwire::collective {
 
 namespace {
 
-std::string_view name_of(StepKind kind) noexcept {
-  switch (kind) {
-    case StepKind::kCopy:
-      return "copy";
-    case StepKind::kWrite:
-      return "write";
-    case StepKind::kSent:
-      return "sent";
-    case StepKind::kArrival:
-      return "arrival";
-    case StepKind::kMatch:
-      return "match";
-    case StepKind::kReduce:
-      return "reduce";
-    case StepKind::kRelease:
-      return "release";
-  }
-  return "?";
-}
-
 std::string_view name_of(Place place) noexcept {
   switch (place) {
     case Place::kNone:

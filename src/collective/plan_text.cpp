@@ -61,6 +61,26 @@ std::string action(const Program& program, const Step& step) {
 
 }  // namespace
 
+std::string_view name_of(StepKind kind) noexcept {
+  switch (kind) {
+    case StepKind::kCopy:
+      return "copy";
+    case StepKind::kWrite:
+      return "write";
+    case StepKind::kSent:
+      return "sent";
+    case StepKind::kArrival:
+      return "arrival";
+    case StepKind::kMatch:
+      return "match";
+    case StepKind::kReduce:
+      return "reduce";
+    case StepKind::kRelease:
+      return "release";
+  }
+  return "unknown step";
+}
+
 std::string to_string(const Program& program) {
   std::string lines = fmt::format(
       "{} {} of {} x {}, {} ranks{}, rank {}:\n", name_of(program.algorithm), name_of(program.shape.collective),

@@ -12,13 +12,8 @@ Program build_reduce_scatter(const Shape& shape, std::uint32_t rank, std::uint64
   const std::uint64_t stride = stride_bytes(shape, block_stride);
   const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
 
-  for (const std::uint32_t peer : peers) {
-    const std::uint16_t written = builder.write(peer, 0, {Place::kInput, 0, peer * stride}, 0, bytes);
-    if (bytes != 0) builder.sent(written);
-  }
-  std::vector<std::uint16_t> arrivals;
-  for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
-  std::uint16_t last = builder.match(arrivals);
+  for (const std::uint32_t peer : peers) send_block(builder, peer, peer * stride, bytes);
+  std::uint16_t last = match_all(builder, peers);
   // In place, the output is this rank's own block of the input, which no write is sourced from.
   if (bytes != 0) {
     last = builder.reduce(contributions(shape.ranks, rank, rank * stride), {Place::kOutput, 0, 0}, {}, bytes, {last});

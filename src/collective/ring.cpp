@@ -24,9 +24,7 @@ Program build_ring(const Shape& shape, std::uint32_t rank) {
   if (n > kMaxRingRanks) {
     throw Error{"build a ring", fmt::format("{} ranks; {} are possible", n, kMaxRingRanks), "Use two-shot"};
   }
-  if (shape.op == Op::kAverage && shape.dtype == DType::kInt32) {
-    throw Error{"build a ring", "a sum that wraps around in between cannot be averaged", "Use two-shot"};
-  }
+  refuse_average_of_parts(shape, "ring");
   const Chunks chunks{shape.bytes(), n};
   const std::uint32_t predecessor = (rank + n - 1) % n;
   const std::uint32_t successor = (rank + 1) % n;

@@ -24,14 +24,8 @@ Program build_two_shot_window(const Shape& shape, std::uint32_t rank) {
   const Chunks chunks{shape.bytes(), shape.ranks};
   const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
 
-  for (const std::uint32_t peer : peers) {
-    const std::uint16_t written =
-        builder.write(peer, 0, {Place::kInput, 0, chunks.offset(peer)}, 0, chunks.bytes(peer));
-    if (chunks.bytes(peer) != 0) builder.sent(written);
-  }
-  std::vector<std::uint16_t> arrivals;
-  for (const std::uint32_t peer : peers) arrivals.push_back(builder.arrival(peer, 0));
-  const std::uint16_t matched = builder.match(arrivals);
+  for (const std::uint32_t peer : peers) send_block(builder, peer, chunks.offset(peer), chunks.bytes(peer));
+  const std::uint16_t matched = match_all(builder, peers);
 
   std::uint16_t reduced = matched;
   const std::uint64_t own_bytes = chunks.bytes(rank);

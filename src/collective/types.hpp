@@ -39,6 +39,10 @@ inline constexpr std::array kAlgorithms{Algorithm::kOneShot, Algorithm::kTwoShot
                                         Algorithm::kRing,    Algorithm::kHierarchical, Algorithm::kDirect,
                                         Algorithm::kTree};
 
+/// Whether a caller's number is one of these.
+[[nodiscard]] constexpr bool known(DType dtype) noexcept { return dtype >= kDTypes.front() && dtype <= kDTypes.back(); }
+[[nodiscard]] constexpr bool known(Op op) noexcept { return op >= kOps.front() && op <= kOps.back(); }
+
 [[nodiscard]] constexpr std::size_t element_bytes(DType dtype) noexcept {
   return dtype == DType::kFloat32 || dtype == DType::kInt32 ? 4 : 2;
 }

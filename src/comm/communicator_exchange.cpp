@@ -36,9 +36,7 @@ bool Communicator::State::begin(std::span<const Transfer> transfers) noexcept tr
 }
 
 std::optional<std::string> Communicator::State::argument_problem(const Transfer& transfer) const {
-  if (transfer.dtype < collective::DType::kFloat32 || transfer.dtype > collective::DType::kInt32) {
-    return "the element type is unknown";
-  }
+  if (!known(transfer.dtype)) return "the element type is unknown";
   if (transfer.peer < 0 || static_cast<std::uint32_t>(transfer.peer) >= config_.ranks) return "there is no such peer";
   if (transfer.count > collective::kMostCount) return "the count is too large";
   if (transfer.count != 0 && transfer.buffer == nullptr) return "a buffer is null";

@@ -18,11 +18,8 @@ using collective::Collective;
 /// A look at the clock and the group costs some 30 ns: once in so many polls that found nothing.
 constexpr std::uint32_t kIdlePollsPerWatch = 16;
 
-bool known(collective::DType dtype) noexcept {
-  return dtype >= collective::DType::kFloat32 && dtype <= collective::DType::kInt32;
-}
-bool known(collective::Op op) noexcept { return op >= collective::Op::kSum && op <= collective::Op::kAverage; }
-bool known(Collective collective) noexcept {
+/// As a collective call; messages have calls of their own.
+bool callable(Collective collective) noexcept {
   return collective >= Collective::kAllReduce && collective <= Collective::kBarrier &&
          collective != Collective::kSendRecv;
 }
@@ -92,7 +89,7 @@ bool Communicator::State::begin(const Call& call) noexcept try {
 }
 
 std::optional<std::string> Communicator::State::argument_problem(const Call& call) const {
-  if (!known(call.collective)) return "there is no such collective";
+  if (!callable(call.collective)) return "there is no such collective";
   if (!known(call.dtype)) return "the element type is unknown";
   if (!known(call.op)) return "the operator is unknown";
   if (call.root < 0 || static_cast<std::uint32_t>(call.root) >= config_.ranks) return "there is no such root";

@@ -18,9 +18,6 @@
 namespace tensorwire::collective {
 namespace {
 
-constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16, DType::kInt32};
-constexpr Op kOps[] = {Op::kSum, Op::kMax, Op::kAverage};
-
 std::vector<SimdLevel> levels() {
   std::vector<SimdLevel> result{SimdLevel::kScalar};
   if (best_simd_level() >= SimdLevel::kAvx2) result.push_back(SimdLevel::kAvx2);
@@ -200,7 +197,7 @@ TEST(Reduce, IntegersWrapInSumsButNotInAverages) {
 TEST(Reduce, EveryLevelGivesTheSameBits) {
   Random random{1};
   for (int round = 0; round < 3000; ++round) {
-    const Reduction what{kTypes[random.below(4)], kOps[random.below(3)], 1 + random.below(9)};
+    const Reduction what{kDTypes[random.below(4)], kOps[random.below(3)], 1 + random.below(9)};
     const DType dtype = what.dtype;
     const std::size_t n = 1 + random.below(9);
     const std::size_t count = random.below(round % 10 == 0 ? 2000 : 200);
@@ -243,7 +240,7 @@ TEST(Reduce, EveryLevelGivesTheSameBits) {
 
 TEST(Reduce, OutputMayBeAnOperand) {
   Random random{2};
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kDTypes) {
     for (const SimdLevel level : levels()) {
       constexpr std::size_t kCount = 333;
       const std::size_t bytes = kCount * element_bytes(dtype);

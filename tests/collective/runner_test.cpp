@@ -10,9 +10,6 @@
 namespace tensorwire::collective {
 namespace {
 
-constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBfloat16, DType::kInt32};
-constexpr Op kOps[] = {Op::kSum, Op::kMax, Op::kAverage};
-
 /// What this slot size can carry of the call: rings of many ranks need some room.
 bool fits(const Call& call, std::uint32_t ranks, std::uint64_t slot_payload) {
   try {
@@ -41,7 +38,7 @@ Call random_call(Random& random, std::uint32_t ranks, std::uint32_t most_count, 
   Call call;
   call.source = random.chance(500'000) ? WriteSource::kInput : WriteSource::kSendSlot;
   call.count = random.chance(100'000) ? 0 : random.below(most_count);
-  call.dtype = kTypes[random.below(std::size(kTypes))];
+  call.dtype = kDTypes[random.below(std::size(kDTypes))];
   call.op = kOps[random.below(std::size(kOps))];
   call.in_place = random.chance(500'000);
   call.collective = random.chance(500'000) ? Collective::kAllReduce : static_cast<Collective>(1 + random.below(7));

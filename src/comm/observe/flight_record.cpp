@@ -16,10 +16,6 @@ namespace tensorwire::comm {
 
 namespace {
 
-std::string microseconds(Ps duration) {
-  return fmt::format("{:.3f}", static_cast<double>(duration) / static_cast<double>(kMicrosecond));
-}
-
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -33,10 +29,7 @@ std::string to_json(const FlightRecord::Entry& entry, Ps now) {
   std::string line = fmt::format(R"({{{},"state":"{}","began_us_ago":{},"took_us":{})", json_fields(entry.info),
                                  done ? "done" : "failed", microseconds(now - entry.begun),
                                  microseconds((done ? entry.ended : now) - entry.begun));
-  if (entry.waited > 0) {
-    line += fmt::format(R"(,"waited_us":{},"waited_for":{})", microseconds(entry.waited), entry.waited_for);
-  }
-  return line + "}\n";
+  return line + waited_fields(entry.waited, entry.waited_for) + "}\n";
 }
 
 }  // namespace

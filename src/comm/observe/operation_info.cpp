@@ -19,4 +19,13 @@ std::string json_fields(const OperationInfo& info) {
       name_of(info.collective), name_of(info.algorithm), info.count, name_of(info.dtype), name_of(info.op), info.bytes);
 }
 
+std::string waited_fields(Ps waited, std::uint32_t waited_for) {
+  if (waited <= 0) return {};
+  return fmt::format(R"(,"waited_us":{},"waited_for":{})", microseconds(waited), waited_for);
+}
+
+std::string microseconds(Ps time) {
+  return fmt::format("{:.3f}", static_cast<double>(time) / static_cast<double>(kMicrosecond));
+}
+
 }  // namespace tensorwire::comm

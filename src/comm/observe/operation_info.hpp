@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/time.hpp"
 #include "collective/plan.hpp"
 
 namespace tensorwire::comm {
@@ -24,5 +25,9 @@ struct OperationInfo {
 [[nodiscard]] std::string to_string(const OperationInfo& info);
 /// Its fields as the inside of a JSON object: "operation":17,"collective":"all-reduce",...
 [[nodiscard]] std::string json_fields(const OperationInfo& info);
+/// More of them, where it waited; begins with a comma.
+[[nodiscard]] std::string waited_fields(Ps waited, std::uint32_t waited_for);
+/// "12.345"
+[[nodiscard]] std::string microseconds(Ps time);
 
 }  // namespace tensorwire::comm

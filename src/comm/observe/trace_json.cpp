@@ -15,34 +15,10 @@ namespace {
 
 constexpr int kOperations = 1, kSteps = 2, kWrites = 3, kCompletions = 4;
 
-std::string microseconds(Ps time) {
-  return fmt::format("{:.3f}", static_cast<double>(time) / static_cast<double>(kMicrosecond));
-}
-
 double realtime_us() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
-}
-
-std::string_view name_of(collective::StepKind kind) noexcept {
-  switch (kind) {
-    case collective::StepKind::kCopy:
-      return "copy";
-    case collective::StepKind::kWrite:
-      return "write";
-    case collective::StepKind::kSent:
-      return "sent";
-    case collective::StepKind::kArrival:
-      return "arrival";
-    case collective::StepKind::kMatch:
-      return "match";
-    case collective::StepKind::kReduce:
-      return "reduce";
-    case collective::StepKind::kRelease:
-      return "release";
-  }
-  return "unknown step";
 }
 
 /// The events of one rank as lines.
@@ -61,7 +37,7 @@ class Lines {
       case TraceKind::kOperation:
         return operation(event);
       case TraceKind::kStep:
-        return slice(event, kSteps, "step", std::string{name_of(event.step_kind)},
+        return slice(event, kSteps, "step", std::string{collective::name_of(event.step_kind)},
                      fmt::format(R"("operation":{},"segment":{},"step":{},"peer":{},"message":{},"bytes":{})",
                                  event.operation, event.number, event.step, event.peer, event.message, event.bytes));
       case TraceKind::kWrite:
@@ -100,9 +76,7 @@ class Lines {
     OperationInfo info{event.operation, event.number, event.bytes, event.collective,
                        event.algorithm, event.dtype,  event.op};
     std::string arguments = fmt::format(R"({},"state":"{}")", json_fields(info), event.failed ? "failed" : "done");
-    if (event.waited > 0) {
-      arguments += fmt::format(R"(,"waited_us":{},"waited_for":{})", microseconds(event.waited), event.peer);
-    }
+    arguments += waited_fields(event.waited, event.peer);
     slice(event, kOperations, "operation",
           fmt::format("{} {}", collective::name_of(event.collective), format_bytes(event.bytes)), arguments);
   }
