@@ -172,6 +172,9 @@ void Connection::join(std::size_t side, Ps now) {
     case QpState::kRts:
       hits_(Point::kRtsToReset);
       break;
+    case QpState::kSqd:
+      hits_(Point::kSqdToReset);
+      break;
     case QpState::kErr:
       hits_(Point::kErrToReset);
       break;

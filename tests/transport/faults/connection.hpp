@@ -78,6 +78,11 @@ class Connection {
   /// Takes the next transition of a bring-up.
   void step(std::size_t side, Ps now);
   void abort(std::size_t side, Ps now);
+  // SQD (connection_drain.cpp); what is drawn for it comes from `random`
+  void drain(std::size_t side, Ps now, Random& random);
+  /// Something happened at `side`: goes on in a while if its queue is drained.
+  void plan_resumption(std::size_t side, Ps now, Random& random);
+  void resume(std::size_t side, Ps now, Random& random);
   [[nodiscard]] bool failed() const noexcept;
   [[nodiscard]] bool up() const noexcept;
   [[nodiscard]] bool finished() const noexcept;

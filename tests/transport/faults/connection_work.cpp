@@ -76,7 +76,7 @@ bool Connection::post_send(std::size_t side, Ps now) {
   Direction& direction = directions[side];
   End& end = ends[side];
   if (direction.all_posted() || end.life != life) return false;
-  if (end.ref.state != QpState::kRts && end.ref.state != QpState::kErr) return false;
+  if (!can_send(end.ref.state) && end.ref.state != QpState::kErr) return false;
   const Operation& op = direction.operations.all[direction.next_operation];
   SgeList sges;
   send_list(side, op, sges);

@@ -23,6 +23,11 @@ namespace tensorwire::transport::faults {
   X(kRtrToErr, "state RTR -> ERR")                                      \
   X(kRtsToErr, "state RTS -> ERR")                                      \
   X(kInitToErr, "state INIT -> ERR")                                    \
+  X(kRtsToSqd, "state RTS -> SQD")                                      \
+  X(kSqdToRts, "state SQD -> RTS")                                      \
+  X(kSqdToErr, "state SQD -> ERR, drained")                             \
+  X(kDrainingToErr, "state SQD -> ERR, while it drains")                \
+  X(kSqdToReset, "state SQD -> RESET")                                  \
   X(kRtsToSqe, "state RTS -> SQE, datagrams")                           \
   X(kSqeToRts, "state SQE -> RTS, datagrams")                           \
   X(kSqeToErr, "state SQE -> ERR, datagrams")                           \
@@ -117,6 +122,15 @@ namespace tensorwire::transport::faults {
   X(kSourceLost, "requester: source gone when its packet left")         \
   X(kSourceLostWaits, "requester: local error waits for those before")  \
   X(kSourceLostForgotten, "requester: local error forgotten by going back") \
+  X(kDrained, "send queue drained, no event wanted")                    \
+  X(kDrainedEvent, "event: send queue drained")                         \
+  X(kDrainedAtOnce, "send queue drained at once")                       \
+  X(kDrainRefuses, "send queue drains: only ERR and RESET are possible") \
+  X(kDrainEnds, "send queue drains: a message's rest leaves")           \
+  X(kDrainRepeats, "send queue drains: sent again")                     \
+  X(kDrainHolds, "SQD: a request waits")                                \
+  X(kDrainedChange, "SQD: other times and limits")                      \
+  X(kExecuteInSqd, "responder: executed in SQD")                        \
   X(kSendSuccess, "send completion: success")                           \
   X(kSendUnsignaled, "send completion: success, not signaled")          \
   X(kSendFlushed, "send completion: flushed")                           \

@@ -145,7 +145,7 @@ void ReferenceQp::on_response(const Judgement& judgement, const wire::Headers& h
   }
   const Send* fetch = first_fetch();
   advance(std::max(una, fetch->first), now);
-  if (state != QpState::kRts) return;
+  if (!sending()) return;
   if (judgement.plan == RxPlan::kResponseGap) return on_loss(judgement.point);
   hits_(judgement.point);
   if (judgement.plan == RxPlan::kResponseBad) return fail_head(WcStatus::kBadResponseError);
@@ -293,7 +293,7 @@ bool ReferenceQp::reply_broken() const noexcept {
 }
 
 void ReferenceQp::on_reply_lost(std::uint32_t lost_psn) {
-  if (state == QpState::kRtr || state == QpState::kRts) fail_reply(wire::NakCode::kRemoteOperational, lost_psn);
+  if (state == QpState::kRtr || sending()) fail_reply(wire::NakCode::kRemoteOperational, lost_psn);
 }
 
 /// The NAK takes the place of the response.

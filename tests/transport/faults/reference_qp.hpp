@@ -2,8 +2,8 @@
 // what completes and when its timer fires. The simulator holds every engine against it after every event.
 //
 // Packets of a direction are counted from 0 in 64 bits ("numbers"), so that the circle of PSNs appears in two functions
-// only. Requester rules are in reference_requester.cpp, responder rules in reference_responder.cpp, what READ and
-// atomics add to both in reference_fetch.cpp.
+// only. Requester rules are in reference_requester.cpp, those of SQD in reference_drain.cpp, responder rules in
+// reference_responder.cpp, what READ and atomics add to both in reference_fetch.cpp.
 #pragma once
 
 #include <array>
@@ -109,6 +109,14 @@ class ReferenceQp {
   void post_receive(std::uint64_t wr_id, const SgeList& sges);
   void doorbell();
   void set_error();
+  // RTS to SQD and back (reference_drain.cpp)
+  /// No further request is begun from here on; `notify`: the application wants to hear when all that were are done.
+  void drain(bool notify);
+  /// After every event: says so when they are done.
+  void settle_drain();
+  void change_drained(const ReferenceConfig& changed);
+  void resume();
+  [[nodiscard]] bool draining() const noexcept { return draining_; }
   /// Its completion queue overran.
   void fail_fatally();
 
@@ -184,6 +192,7 @@ class ReferenceQp {
   [[nodiscard]] std::uint64_t request_charge(const Send& send, std::uint64_t number) const noexcept;
   [[nodiscard]] std::uint64_t request_packets() const noexcept;
   [[nodiscard]] bool may_leave(const Send& send) const noexcept;
+  void check_drain_sent(const Send& send);
   void check_fetch_sent(const Send& send, const TxDesc& desc) const;
   [[nodiscard]] Judgement judge_answer(const wire::Headers& headers, std::uint32_t bytes) const;
   void on_response(const Judgement& judgement, const wire::Headers& headers, Ps now, const Memory& memory);
@@ -194,6 +203,10 @@ class ReferenceQp {
   [[nodiscard]] bool beyond_credits(const Send& send, std::uint64_t number) const noexcept;
   [[nodiscard]] bool credits_permit(const Send& send) const noexcept;
   bool advance(std::uint64_t end, Ps now);
+  /// RTS, or SQD: answers are taken, and what was begun is sent again.
+  [[nodiscard]] bool sending() const noexcept { return state == QpState::kRts || state == QpState::kSqd; }
+  [[nodiscard]] bool begun(const Send& send) const noexcept { return send.first < high; }
+  [[nodiscard]] bool drained() const noexcept { return !sends_pending() || !begun(sends_[head_]); }
   void go_back();
   void retry();
   void on_loss(Point point);
@@ -240,6 +253,8 @@ class ReferenceQp {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t lost_ = kNone;  ///< the request that will fail with a local error
   std::uint32_t largest_charge_ = 0;
+  bool draining_ = false;  ///< in SQD, until all that was begun is complete
+  bool wants_drained_event_ = false;
   bool credits_given_ = false;
   std::uint32_t credit_limit_ = 0;  ///< the last SSN that the peer has a receive WQE for
 

@@ -60,7 +60,7 @@ void ReferenceQp::reset(const ReferenceConfig& with) {
   head_ = 0;
   retries_left_ = config.retry_cnt;
   rnr_retries_left_ = config.rnr_retry;
-  answered_nak_ = waiting_ = false;
+  answered_nak_ = waiting_ = draining_ = false;
   lost_ = kNone;
   credits_given_ = false;
   congestion.reset(config.dcqcn);
@@ -144,16 +144,20 @@ bool ReferenceQp::accessible(const Send& send, std::uint64_t number) const noexc
 }
 
 bool ReferenceQp::source_broken() const noexcept {
-  if (state != QpState::kRts || !sends_pending()) return false;
+  if (!sending() || !sends_pending()) return false;
+  if (state == QpState::kSqd && !draining_) return false;  // nobody looks at what was not begun
   if (waiting_) return broken_before_wait_;
   const Send& head = sends_[head_];
   return next < head.end && !accessible(head, next);
 }
 
 bool ReferenceQp::ready() const noexcept {
-  if (state != QpState::kRts || waiting_ || lost_ != kNone || !sends_pending() || next == sends_.back().end)
-    return false;
+  if (!sending() || waiting_ || lost_ != kNone || !sends_pending() || next == sends_.back().end) return false;
   const Send& send = send_of(next);
+  if (state == QpState::kSqd && !begun(send)) {
+    hits_(Point::kDrainHolds);
+    return false;
+  }
   if (&send != &sends_[head_] && !accessible(send, next)) return false;  // fails when those before it are done
   if (!may_leave(send)) return false;
   if (!credits_permit(send)) {
@@ -164,9 +168,10 @@ bool ReferenceQp::ready() const noexcept {
 }
 
 void ReferenceQp::on_request_sent(const TxDesc& desc, Ps now) {
-  require(state == QpState::kRts, "only a queue pair in RTS sends requests");
+  require(sending(), "only a queue pair in RTS or SQD sends requests");
   require(!waiting_, "nothing is sent while an RNR wait lasts");
   const Send& send = send_of(next);
+  check_drain_sent(send);
   const std::uint64_t end = request_end(send, next);
   const bool last = end == send.end;
   const std::uint32_t bytes = send.fetch ? 0 : payload(send, next);
@@ -213,7 +218,7 @@ void ReferenceQp::on_answer(const wire::Headers& headers, Ps now) {
     const std::uint64_t due = std::max(una, fetch->first);
     if (number + (kind == 0 ? 1 : 0) > due) {
       advance(due, now);
-      if (state == QpState::kRts) on_loss(Point::kImpliedByAck);
+      if (sending()) on_loss(Point::kImpliedByAck);
       return;
     }
   }
@@ -226,7 +231,7 @@ void ReferenceQp::on_answer(const wire::Headers& headers, Ps now) {
       return;
     case 1:  // RNR NAK
       advance(number, now);
-      if (state != QpState::kRts) return;
+      if (!sending()) return;
       if (waiting_) return hits_(Point::kRnrWhileWaiting);
       if (config.rnr_retry != kForever && rnr_retries_left_-- == 0) return fail_head(WcStatus::kRnrRetryExceeded);
       hits_(Point::kRnr);
@@ -237,7 +242,7 @@ void ReferenceQp::on_answer(const wire::Headers& headers, Ps now) {
       return;
     case 3:  // NAK
       if (advance(number, now)) hits_(Point::kSequenceNakProgress);
-      if (state != QpState::kRts) return;
+      if (!sending()) return;
       break;
     default:
       return hits_(Point::kReserved);
@@ -307,7 +312,7 @@ void ReferenceQp::on_timer(Ps now) {
 }
 
 void ReferenceQp::on_source_lost(std::uint32_t lost_psn) {
-  if (state != QpState::kRts) return;
+  if (!sending()) return;
   const std::uint64_t number = una + (lost_psn - psn(una)) % (1U << 24);
   if (number >= high) return;
   hits_(Point::kSourceLost);
@@ -347,8 +352,13 @@ void ReferenceQp::complete_send(WcStatus status) {
 }
 
 void ReferenceQp::enter_error() {
-  hits_(state == QpState::kInit ? Point::kInitToErr : state == QpState::kRtr ? Point::kRtrToErr : Point::kRtsToErr);
+  hits_(state == QpState::kInit  ? Point::kInitToErr
+        : state == QpState::kRtr ? Point::kRtrToErr
+        : state == QpState::kRts ? Point::kRtsToErr
+        : draining_              ? Point::kDrainingToErr
+                                 : Point::kSqdToErr);
   state = QpState::kErr;
+  draining_ = false;
   flush();
   if (shared_ == nullptr) return;
   hits_(Point::kLastWqeReached);

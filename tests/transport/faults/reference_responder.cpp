@@ -69,7 +69,7 @@ Judgement ReferenceQp::judge(const wire::Headers& headers, std::uint32_t bytes,
     return judgement;
   };
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
-  if (state != QpState::kRts && (state != QpState::kRtr || traits.response)) return drop(DropReason::kWrongState);
+  if (!sending() && (state != QpState::kRtr || traits.response)) return drop(DropReason::kWrongState);
   if (source.address != config.peer) return drop(DropReason::kWrongSource);
   if (headers.pkey != 0xffff && headers.pkey != 0x7fff) return drop(DropReason::kWrongPkey);
   const auto service = static_cast<unsigned>(headers.opcode) >> 5;  // 0 is RC
@@ -262,6 +262,7 @@ void ReferenceQp::pass(std::uint64_t count) {
 
 void ReferenceQp::execute(const wire::Headers& headers, std::uint32_t bytes) {
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
+  if (state == QpState::kSqd) hits_(Point::kExecuteInSqd);
   pass(1);
   if (traits.position == Position::kFirst || traits.position == Position::kOnly) {
     done_ = 0;

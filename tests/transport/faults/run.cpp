@@ -12,6 +12,7 @@ namespace {
 constexpr std::uint64_t kMaxEvents = 400'000;
 /// From here on the network behaves, so that what is left must be finished.
 constexpr std::uint64_t kFaultyEvents = 12'000;
+constexpr std::uint64_t kLater = 0x6c61746572;
 constexpr std::uint32_t kForgeries = 15'000;  // per million events
 
 }  // namespace
@@ -33,9 +34,15 @@ Run::Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&))
     : workspace_(workspace),
       hits_(workspace.hits),
       random_(mix64(seed)),
+      later_(mix64(seed ^ kLater)),
       scenario_(choose(random_)),
       adversary_(scenario_, random_, hits_) {
+  make_later();
   make_hosts();
+}
+
+void Run::make_later() {
+  if (later_.below(3) == 0) scenario_.drain = 2'000 + later_.below(40'000);
 }
 
 void Run::make_hosts() {
@@ -115,6 +122,7 @@ void Run::go() {
         if (scenario_.has(Fault::kForge) && random_.chance(kForgeries)) forge();
       }
     }
+    if (later_.chance(scenario_.drain)) drain();
     if (random_.chance(scenario_.eager)) post();
     const Next next = next_event();
     if (next.event != Event::kNone) {
@@ -159,7 +167,12 @@ Run::Next Run::next_arrival() const noexcept {
 void Run::arrive(const Next&) { deliver(adversary_.take()); }
 
 void Run::step(Connection& connection, std::size_t side) {
-  connection.step(side, now_);
+  if (connection.ends[side].ref.state == QpState::kSqd) {
+    trace_.note(now_, connection.ends[side].host_number, "drained queue pair goes on");
+    connection.resume(side, now_, later_);
+  } else {
+    connection.step(side, now_);
+  }
   settle(connection.ends[side].host_number);
 }
 
@@ -232,6 +245,16 @@ bool Run::post() {
     for (std::size_t end = 0; end < datagram_ends_.size(); ++end) posted |= post_datagrams(end);
   }
   return posted;
+}
+
+/// On its own, no fault: the work goes on afterwards as if nothing had been.
+void Run::drain() {
+  Connection& connection = connections_[later_.below(static_cast<std::uint32_t>(connections_.size()))];
+  const std::size_t side = later_.below(2);
+  if (connection.ends[side].ref.state != QpState::kRts) return;
+  trace_.note(now_, connection.ends[side].host_number, "send queue drained");
+  connection.drain(side, now_, later_);
+  settle(connection.ends[side].host_number);
 }
 
 void Run::disturb() {

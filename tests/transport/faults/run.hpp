@@ -70,6 +70,7 @@ class Run {
     Ps departure = 0;
   };
 
+  void make_later();
   void make_hosts();
   void make_connections();
   void make_datagrams();
@@ -86,6 +87,7 @@ class Run {
   virtual void step(Connection& connection, std::size_t side);
   void recover(Connection& connection);
   bool post();
+  void drain();
   virtual void disturb();
   /// From now on nothing is harmed any more.
   virtual void calm();
@@ -166,6 +168,7 @@ class Run {
   Workspace& workspace_;
   Hits& hits_;
   Random random_;
+  Random later_;  ///< for what seeds did not have at first: their other choices stay as they were
   Scenario scenario_;
   Adversary adversary_;
   std::deque<SimHost> hosts_;

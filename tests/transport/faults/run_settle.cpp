@@ -33,6 +33,7 @@ void Run::settle(std::size_t number) {
     // Found out when its packet is due, which the rate of the queue pair may put off.
     if (!paced(end)) end.ref.end_broken_repetitions();
     discover_failure(end);
+    end.ref.settle_drain();
     end.ref.event_over();
   }
   for (DatagramEnd* end : datagrams_at_[number]) end->discover_failure();
@@ -170,7 +171,10 @@ void Run::settle_end(Connection& connection, std::size_t side) {
   End& end = connection.ends[side];
   require(end.qp->state() == end.ref.state, "the queue pair is in the state that the rules name");
 
+  require(end.ref.state != QpState::kSqd || end.qp->attributes().sq_draining == end.ref.draining(),
+          "a send queue drains until what was begun is complete");
   settle_events(*end.host, end.ref.events, end.qpn);
+  connection.plan_resumption(side, now_, later_);
 
   if (!connection.failed() || connection.recover_at != kNever || connection.finished()) return;
   const Ps patience = random_.below(2) == 0 ? end.ref.config.timeout * (end.ref.config.retry_cnt + 3) : kMicrosecond;

@@ -1,5 +1,6 @@
 // What a seed chooses before anything happens: kinds of fault and their rates, sizes of windows and queues, how many
-// hosts and connections. Everything is drawn from the one generator, in one order.
+// hosts and connections. Everything is drawn from the one generator, in one order; what came later (Run::make_later)
+// from another one, so that seeds keep their meaning.
 #pragma once
 
 #include <array>
@@ -60,6 +61,7 @@ struct Scenario {
   std::uint32_t lose = 0, duplicate = 0, reorder = 0, replay = 0, corrupt = 0;  ///< per million packets
   std::uint32_t defect = 0;                                                     ///< per million requests
   std::uint32_t disturb = 0;  ///< per million steps: links, pauses, restarts, forgeries, memory
+  std::uint32_t drain = 0;    ///< per million steps: a send queue is drained
   std::uint32_t eager = 0;    ///< per million steps: the application posts
 };
 
