@@ -56,8 +56,9 @@ struct CommOptions {
 
   LinkFactory link_factory;  ///< empty: RDMA through libibverbs
 
-  /// For tests that plant a bug: may change a write before it is posted. Empty in every product path.
-  std::function<void(WriteRequest&)> fault_hook;
+  // For tests that plant a bug; empty in every product path.
+  std::function<void(WriteRequest&)> fault_hook;        ///< may change a write before it is posted
+  std::function<void(collective::Program&)> plan_hook;  ///< may change a program when it is built
 };
 
 /// 256 KiB for up to 16 ranks, then so much less that the slots of all peers together stay below 9 MiB at a depth of

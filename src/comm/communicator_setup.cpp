@@ -89,7 +89,7 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& asked)
   std::uint64_t& through_slots = options_.thresholds.slot_bytes;
   if (!link_->has_windows()) through_slots = collective::Thresholds::kAlways;
   if (link_->has_windows() && through_slots == collective::Thresholds::kAlways) through_slots = kLargestThroughSlots;
-  programs_.emplace(config_.rank, options_.slot_payload_bytes, options_.thresholds);
+  programs_.emplace(config_.rank, options_.slot_payload_bytes, options_.thresholds, options_.plan_hook);
   sent_to_.assign(config_.ranks, 0);
   got_from_.assign(config_.ranks, 0);
   peers_taken_.assign(std::size_t{2} * config_.ranks, 0);

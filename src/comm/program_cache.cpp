@@ -57,6 +57,7 @@ void ProgramCache::build(CachedPrograms& entry) const {
   for (std::uint64_t segment = 0; segment < segments; segment += alike ? segments - 1 : 1) {
     entry.programs.push_back(
         collective::build_segment(entry.shape, entry.algorithm, rank_, options, entry.cut, segment));
+    if (hook_) hook_(entry.programs.back());
   }
   entry.reads_input = std::ranges::any_of(entry.programs, reads_input);
   entry.shares_output = std::ranges::any_of(entry.programs, writes_outputs);

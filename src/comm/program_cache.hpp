@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "collective/builders.hpp"
@@ -36,8 +38,12 @@ struct CachedPrograms {
 
 class ProgramCache {
  public:
-  ProgramCache(std::uint32_t rank, std::uint64_t slot_payload_bytes, const collective::Thresholds& thresholds) noexcept
-      : rank_(rank), slot_payload_bytes_(slot_payload_bytes), thresholds_(thresholds) {}
+  /// For tests: may change a program when it is built.
+  using Hook = std::function<void(collective::Program&)>;
+
+  ProgramCache(std::uint32_t rank, std::uint64_t slot_payload_bytes, const collective::Thresholds& thresholds,
+               Hook hook = {})
+      : rank_(rank), slot_payload_bytes_(slot_payload_bytes), thresholds_(thresholds), hook_(std::move(hook)) {}
 
   /// Builds and reserves them in the runner at the first call of a shape. @throws Error.
   const CachedPrograms& get(const collective::Shape& shape, bool in_place, std::span<const std::uint64_t> counts,
@@ -51,6 +57,7 @@ class ProgramCache {
   std::uint32_t rank_;
   std::uint64_t slot_payload_bytes_;
   collective::Thresholds thresholds_;
+  Hook hook_;
   std::vector<std::unique_ptr<CachedPrograms>> entries_;
   std::size_t last_ = 0;
 };

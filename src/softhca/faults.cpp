@@ -13,7 +13,17 @@ namespace tensorwire::softhca {
 namespace {
 
 /// One stream of random numbers a fault.
-enum class Stream : std::uint64_t { kDrop = 1, kDuplicate, kReorder, kReorderBy, kCorrupt, kCorruptBit, kMark, kDelay };
+enum class Stream : std::uint64_t {
+  kDrop = 1,
+  kDuplicate,
+  kReorder,
+  kReorderBy,
+  kCorrupt,
+  kCorruptBit,
+  kMark,
+  kDelay,
+  kLateDma
+};
 
 std::uint64_t draw(std::uint64_t seed, std::uint64_t index, Stream stream) noexcept {
   return mix64(mix64(mix64(seed) + static_cast<std::uint64_t>(stream)) + index);
@@ -42,6 +52,11 @@ FaultVerdict judge(const FaultConfig& config, std::uint64_t index, wire::Opcode 
     verdict.hold = std::max(verdict.hold, config.delay_time);
   }
   return verdict;
+}
+
+Ps late_by(const FaultConfig& config, std::uint64_t index) noexcept {
+  const auto bound = static_cast<std::uint64_t>(config.late_dma);
+  return static_cast<Ps>(draw(config.seed, index, Stream::kLateDma) % (bound + 1));
 }
 
 FaultInjector::FaultInjector(const FaultConfig& config) : config_(config) {
@@ -117,13 +132,6 @@ void FaultInjector::fire(Ps now, PacketSink& sink) noexcept {
     held.packet.bytes = {};
   }
   std::erase_if(held_, due);
-}
-
-Ps FaultInjector::hold_transmit(Ps now) noexcept {
-  if (config_.late_dma == 0) return now;
-  // Work that is posted while other work is held leaves with it: or a busy sender would never send.
-  if (hold_until_ <= now) hold_until_ = now + config_.late_dma;
-  return hold_until_;
 }
 
 }  // namespace tensorwire::softhca

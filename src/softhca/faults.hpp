@@ -27,7 +27,7 @@ struct FaultConfig {
   std::uint32_t congestion = 0;  ///< the IP ECN field becomes CE
   std::uint32_t delay = 0;
   Ps delay_time = 0;
-  Ps late_dma = 0;  ///< not 0: posted work is looked at only so much later, so that its source is read late
+  Ps late_dma = 0;  ///< not 0: a packet's source is read only when it leaves, up to so much later (late_dma.hpp)
   std::uint64_t seed = 1;
   std::bitset<256> opcodes = std::bitset<256>().set();  ///< by opcode byte
 
@@ -64,6 +64,10 @@ struct FaultVerdict {
 /// another one strikes.
 [[nodiscard]] FaultVerdict judge(const FaultConfig& config, std::uint64_t index, wire::Opcode opcode) noexcept;
 
+/// How much later than it could have packet `index` of those that have a source in memory is read and leaves: any time
+/// up to config.late_dma.
+[[nodiscard]] Ps late_by(const FaultConfig& config, std::uint64_t index) noexcept;
+
 struct FaultCounters {
   std::uint64_t packets = 0, dropped = 0, duplicated = 0, reordered = 0, delayed = 0, corrupted = 0, marked = 0;
   std::uint64_t not_held = 0;  ///< should have left later, but kCapacity others were waiting already
@@ -86,9 +90,6 @@ class FaultInjector {
   [[nodiscard]] Ps next_deadline() const noexcept;
   /// Sends what is due, oldest first.
   void fire(Ps now, PacketSink& sink) noexcept;
-  /// Asked when work was posted: the engine is not asked for packets before the time returned. `now` when late DMA is
-  /// off.
-  [[nodiscard]] Ps hold_transmit(Ps now) noexcept;
 
   [[nodiscard]] const FaultConfig& config() const noexcept { return config_; }
   [[nodiscard]] const FaultCounters& counters() const noexcept { return counters_; }
@@ -106,8 +107,7 @@ class FaultInjector {
 
   FaultConfig config_;
   FaultCounters counters_;
-  std::uint64_t index_ = 0;  ///< of the next packet
-  Ps hold_until_ = 0;
+  std::uint64_t index_ = 0;                         ///< of the next packet
   std::vector<Held> held_;                          ///< in the order in which they came
   std::vector<std::vector<std::byte>> free_bytes_;  ///< buffers of packets that have left
   std::vector<std::byte> scratch_;

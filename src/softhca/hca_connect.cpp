@@ -102,6 +102,7 @@ int HcaImpl::modify_qp(Qp* qp, const transport::QpAttr& attr, std::uint32_t mask
     resolved.av = route.av;
   }
   const int error = shard_.locked([&] {
+    shard_.udp().read_sources();
     const int refused = shard_.engine().modify_qp(*qp->engine_qp, resolved, mask, monotonic_now(),
                                                   route.path.value_or(transport::kDefaultPath));
     if (refused == 0 && route.path) qp->link_description = std::move(route.description);

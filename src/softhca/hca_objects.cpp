@@ -66,6 +66,7 @@ int HcaImpl::register_memory(transport::PdId pd, std::uint64_t address, std::uin
 int HcaImpl::deregister_memory(std::uint32_t key) {
   if (dead_) return kDeadErrno;
   return shard_.locked([&] {
+    shard_.udp().read_sources();
     transport::MemoryTable& memory = shard_.engine().memory();
     if (memory.remove(key)) return 0;
     return memory.find(key) != nullptr ? EBUSY : EINVAL;
@@ -147,6 +148,7 @@ int HcaImpl::destroy_qp(Qp* qp) {
     }
     shard_.locked([&] {
       shard_.take_doorbells(monotonic_now());
+      shard_.udp().read_sources();
       shard_.engine().destroy_qp(*qp->engine_qp);
       shard_.forget_events(qp);
     });

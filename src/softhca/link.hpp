@@ -27,9 +27,7 @@
 //     instead of onto the socket; the injector calls sink.send_packet() for what leaves now (none, one, several, with
 //     changed bytes or ToS) and keeps copies of what leaves later.
 //   - Ps next_deadline() const noexcept; void fire(Ps now, PacketSink& sink) noexcept: delayed packets leave.
-//   - Ps hold_transmit(Ps now) noexcept: asked when work was posted: no egress before this time (late DMA: the source
-//   is
-//     read only when the packet leaves). `now` means no hold.
+//   - class LateDma (late_dma.hpp) keeps descriptors, not packets: their sources are read when they leave.
 #pragma once
 
 #include <cstddef>

@@ -56,7 +56,6 @@ void Shard::ring(Qp& qp) noexcept {
 void Shard::take_doorbells(Ps now) noexcept {
   Qp* qp = doorbells_.exchange(nullptr);
   if (qp == nullptr) return;
-  hold_transmit_until_ = udp_->hold_transmit(now);
   while (qp != nullptr) {
     Qp* const next = qp->next_rung;
     qp->rung.store(false);  // before the engine looks: what is posted from here on rings again
@@ -119,7 +118,6 @@ bool Shard::pass(Depth depth, Result& result) noexcept {
 
   Ps deadline = std::min(std::max(engine_.next_deadline(), timers_held_until_), udp_->next_deadline());
   if (local_ != nullptr) deadline = std::min(deadline, local_->next_deadline());
-  if (hold_transmit_until_ > start) deadline = std::min(deadline, hold_transmit_until_);
   deadline_.store(deadline);
   return more || unsent;
 }
@@ -144,7 +142,6 @@ bool Shard::hold_back(Depth depth, bool received) noexcept {
 
 /// Pulls from the engine and sends. Returns true when there was more to send than one step takes.
 bool Shard::transmit(Ps now) noexcept {
-  if (hold_transmit_until_ > now) return false;
   for (int pull = 0; pull < kPullsPerStep; ++pull) {
     if (!udp_->can_send()) {
       udp_->flush(now);

@@ -137,8 +137,7 @@ class Shard final : public LinkHost, private transport::EventListener {
   std::unique_ptr<LocalLink> local_;
   std::vector<Link*> link_of_path_;
   std::array<transport::TxDesc, kMaxTxBatch> descs_;
-  Ps hold_transmit_until_ = 0;  ///< late DMA
-  Ps timers_held_until_ = 0;    ///< the engine's timers, after a pass that lost the CPU
+  Ps timers_held_until_ = 0;  ///< the engine's timers, after a pass that lost the CPU
   Ps local_busy_until_ = 0;
   int sockets_skipped_ = 0;  ///< passes in a row
 

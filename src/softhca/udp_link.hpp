@@ -19,6 +19,7 @@
 
 #include "softhca/capture.hpp"
 #include "softhca/faults.hpp"
+#include "softhca/late_dma.hpp"
 #include "softhca/link.hpp"
 #include "softhca/neighbours.hpp"
 #include "softhca/peers.hpp"
@@ -81,13 +82,15 @@ class UdpLink final : public Link, private PacketSink {
   void hear_neighbours(Ps now) noexcept;
   /// After fork, in the child: the sockets are the parent's.
   void close_sockets() noexcept;
-  /// Late DMA: when packets of work posted now may leave.
-  [[nodiscard]] Ps hold_transmit(Ps now) noexcept { return faults_ ? faults_->hold_transmit(now) : now; }
+  /// Late DMA: a region goes or a queue pair changes; what waits to be read leaves now.
+  void read_sources() noexcept;
 
   // ---- Link
   std::size_t receive(Ps now, bool& more) noexcept override;
   void transmit(std::span<const transport::TxDesc> descs, Ps now) noexcept override;
-  [[nodiscard]] bool can_send() const noexcept override { return unsent_ == batch_count_; }
+  [[nodiscard]] bool can_send() const noexcept override {
+    return unsent_ == batch_count_ && (late_dma_ == nullptr || late_dma_->empty());
+  }
   void flush(Ps now) noexcept override;
   [[nodiscard]] Ps next_deadline() const noexcept override;
   void on_timer(Ps now) noexcept override;
@@ -171,7 +174,8 @@ class UdpLink final : public Link, private PacketSink {
                                   std::span<std::byte> out) noexcept;
   void send_pending() noexcept;
   [[nodiscard]] bool send_batch(const Batch& batch) noexcept;
-  void transmit_singly(std::span<const transport::TxDesc> descs, Ps now) noexcept;
+  void send_singly(const transport::TxDesc& desc, Ps now) noexcept;
+  void send_late(Ps now, Ps due) noexcept;
   void send_packet(const OutPacket& packet) noexcept override;
   /// False when the socket is full. Packets of `source_qpn` that are larger than the route takes fail that queue pair
   /// (0: nobody's); every other refusal is counted and forgotten (the transport retries).
@@ -198,7 +202,8 @@ class UdpLink final : public Link, private PacketSink {
   UniqueFd other_sockets_;                  ///< epoll over the receive sockets of the others
   std::shared_ptr<Capture> capture_;
   std::unique_ptr<FaultInjector> faults_;
-  const std::uint16_t max_segments_;  ///< of one send
+  std::unique_ptr<LateDma> late_dma_;  ///< null unless asked for
+  const std::uint16_t max_segments_;   ///< of one send
   std::vector<SendSocket> send_sockets_;
   PeerTable peers_;
   std::uint16_t paths_made_ = 0;

@@ -203,11 +203,12 @@ Ps UdpLink::next_deadline() const noexcept {
     if (local.group) deadline = std::min(deadline, local.group->next_deadline());
   }
   if (faults_) deadline = std::min(deadline, faults_->next_deadline());
+  if (late_dma_) deadline = std::min(deadline, late_dma_->next_deadline());
   return deadline;
 }
 
 void UdpLink::on_timer(Ps now) noexcept {
-  if (retry_at_ <= now) flush(now);
+  if (retry_at_ <= now || late_dma_) flush(now);
   if (faults_ && faults_->next_deadline() <= now) faults_->fire(now, *this);
   if (next_hello_ <= now) repeat_hellos(now);
   serve_groups(now);

@@ -58,6 +58,7 @@ UdpLink::UdpLink(LinkHost& host, UniqueFd socket, UdpLinkConfig config)
       other_sockets_(::epoll_create1(EPOLL_CLOEXEC)),
       capture_(std::move(config.capture)),
       faults_(std::move(config.faults)),
+      late_dma_(faults_ && faults_->config().late_dma != 0 ? std::make_unique<LateDma>(faults_->config()) : nullptr),
       max_segments_(config.segment_offload ? kMaxSegments : 1),
       arena_(kMaxTxBatch * kMaxPacketBytes),
       receive_buffer_(1U << 16) {

@@ -44,7 +44,12 @@ cmsghdr* put_control(msghdr& message, cmsghdr* at, int level, int type, T value)
 
 void UdpLink::transmit(std::span<const transport::TxDesc> descs, Ps now) noexcept {
   if (faults_) {
-    transmit_singly(descs, now);
+    if (late_dma_) {
+      late_dma_->take(descs, now);
+      send_late(now, now);
+    } else {
+      for (const transport::TxDesc& desc : descs) send_singly(desc, now);
+    }
     return;
   }
   if (can_send()) {
@@ -109,8 +114,9 @@ bool UdpLink::send_batch(const Batch& batch) noexcept {
 }
 
 void UdpLink::flush(Ps now) noexcept {
+  if (late_dma_) send_late(now, now);
   send_pending();
-  retry_at_ = can_send() ? kNever : now + kRetryInterval;
+  retry_at_ = unsent_ == batch_count_ ? kNever : now + kRetryInterval;
 }
 
 bool UdpLink::send_bytes(const Route& route, std::uint32_t source_qpn, std::span<const std::byte> bytes,
@@ -209,21 +215,34 @@ void UdpLink::on_refusal(const Route& route, std::uint32_t source_qpn, std::size
 }
 
 /// With faults every packet leaves by itself, with identification 0, so that each can be dropped or delayed alone.
-void UdpLink::transmit_singly(std::span<const transport::TxDesc> descs, Ps now) noexcept {
-  for (const transport::TxDesc& desc : descs) {
-    const wire::Flow flow{desc.av->local, desc.av->remote, desc.av->udp_source_port, wire::kRoceUdpPort};
-    const std::size_t built = build(desc, flow, 0, std::span{arena_}.first(transport::datagram_bytes(desc)));
-    if (built == 0) continue;
-    faults_->outgoing({.bytes = std::span{arena_}.first(built),
-                       .source = flow.source,
-                       .destination = flow.destination,
-                       .source_qpn = desc.src_qpn,
-                       .source_port = flow.source_port,
-                       .tos = desc.av->traffic_class,
-                       .ttl = desc.av->hop_limit,
-                       .flow_label = desc.av->flow_label},
-                      now, *this);
+void UdpLink::send_singly(const transport::TxDesc& desc, Ps now) noexcept {
+  const wire::Flow flow{desc.av->local, desc.av->remote, desc.av->udp_source_port, wire::kRoceUdpPort};
+  const std::size_t built = build(desc, flow, 0, std::span{arena_}.first(transport::datagram_bytes(desc)));
+  if (built == 0) return;
+  faults_->outgoing({.bytes = std::span{arena_}.first(built),
+                     .source = flow.source,
+                     .destination = flow.destination,
+                     .source_qpn = desc.src_qpn,
+                     .source_port = flow.source_port,
+                     .tos = desc.av->traffic_class,
+                     .ttl = desc.av->hop_limit,
+                     .flow_label = desc.av->flow_label},
+                    now, *this);
+}
+
+/// Reads and sends what is due by `due`. Of a queue pair that failed meanwhile nothing is read any more: its work
+/// requests are over, and their memory is the application's again.
+void UdpLink::send_late(Ps now, Ps due) noexcept {
+  while (!late_dma_->empty() && late_dma_->next_deadline() <= due) {
+    const transport::TxDesc& desc = late_dma_->leave();
+    const transport::QueuePair* const qp = host_.engine().find_qp(desc.src_qpn);
+    const bool works = qp != nullptr && transport::can_receive(qp->state());
+    if (works || desc.piece_count == 0) send_singly(desc, now);
   }
+}
+
+void UdpLink::read_sources() noexcept {
+  if (late_dma_) send_late(monotonic_now(), kNever);
 }
 
 /// A packet that survived the faults. A full socket is one more way to lose it.

@@ -1,14 +1,18 @@
 // The completion rule: when an all-reduce returns, the caller may overwrite its buffers. The HCA reads the source of
-// what was posted as late as its faults let it, loses packets and acknowledgements and sends again; sums stay right. A
-// link that tells completions before the HCA has read the source is found.
+// each packet, retransmissions too, only when it leaves, a random 0 to 200 us late; it loses packets and
+// acknowledgements and sends again; every buffer is overwritten as soon as its operation is complete; sums stay right.
+// Two planted bugs show that the test would see it if they did not: a link that tells completions before the HCA has
+// read the source, and a plan that sends the all-gather from the user's buffer without waiting for it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <deque>
 
 #include "base/error.hpp"
+#include "collective/check.hpp"
 #include "comm/verbs_link.hpp"
 #include "rank_processes.hpp"
 #include "tensors.hpp"
@@ -26,6 +30,10 @@ class HastyLink final : public Link {
   [[nodiscard]] std::uint32_t scratch_key() const noexcept override { return inner_->scratch_key(); }
   [[nodiscard]] std::uint32_t key_of(const void* address, std::size_t bytes) override {
     return inner_->key_of(address, bytes);
+  }
+  [[nodiscard]] bool has_windows() const noexcept override { return inner_->has_windows(); }
+  [[nodiscard]] UserOutput output_of(void* address, std::size_t bytes) override {
+    return inner_->output_of(address, bytes);
   }
   void forget(const void* address, std::size_t bytes) noexcept override { inner_->forget(address, bytes); }
   bool post_write(const WriteRequest& request) noexcept override {
@@ -55,8 +63,49 @@ class HastyLink final : public Link {
   std::deque<LinkEvent> sent_;
 };
 
-/// All-reduces of one size, each over the same buffers, which are overwritten as soon as it returns.
-/// @throws Error at the first wrong sum.
+/// A planted bug: the finished chunk is sent from the user's buffer, where the reduction stored it, instead of from the
+/// send slot, as a builder would that saved itself the second store; and nobody waits for that write. In place only.
+void gather_from_user_memory(collective::Program& program) {
+  std::uint64_t own = 0;
+  for (collective::Step& step : program.steps) {
+    if (step.kind == collective::StepKind::kReduce) own = step.target.offset;
+    if (step.kind != collective::StepKind::kWrite || step.source.place != collective::Place::kSendSlot) continue;
+    if (step.message == 1) step.source = {collective::Place::kInput, 0, own};
+  }
+}
+
+/// What the ranks of a run have in common.
+struct Run {
+  const char* faults = "late_dma=200us";
+  int operations = 60;  ///< of each size, and in place as well as not
+  collective::Algorithm algorithm = collective::Algorithm::kTwoShot;
+  bool only_in_place = false;
+  bool hasty_link = false;
+  bool gathers_from_user_memory = false;
+};
+
+std::size_t count_for(collective::Algorithm algorithm) {
+  return algorithm == collective::Algorithm::kOneShot ? 1'000 : 50'000;
+}
+
+CommOptions options_for(const Run& run) {
+  CommOptions options = soft_options();
+  options.operation_timeout = 20 * kSecond;
+  options.thresholds.copy_in_bytes = 0;  // small tensors, too, are sent from the caller's memory
+  if (run.algorithm == collective::Algorithm::kTwoShotWindow) options.thresholds.slot_bytes = 64 * 1024;
+  if (run.gathers_from_user_memory) options.plan_hook = gather_from_user_memory;
+  if (run.hasty_link) {
+    options.link_factory = [](bootstrap::Group& ranks, const LinkSetup& setup) {
+      VerbsLinkOptions verbs_options;
+      verbs_options.device.device = "soft";
+      return std::make_unique<HastyLink>(std::make_unique<VerbsLink>(ranks, setup, verbs_options));
+    };
+  }
+  return options;
+}
+
+/// All-reduces over the same buffers, which are overwritten as soon as each returns. @throws Error at the first wrong
+/// sum.
 void overwrite_at_once(Communicator& comm, std::size_t count, bool in_place, int operations) {
   std::vector<std::byte> in(count * sizeof(float));
   std::vector<std::byte> apart(in.size());
@@ -76,46 +125,71 @@ void overwrite_at_once(Communicator& comm, std::size_t count, bool in_place, int
   }
 }
 
-std::vector<RankResult> run_over(const char* faults, bool hasty, int operations) {
+/// Each rank's text is how many packets it sent again.
+std::vector<RankResult> run_over(const Run& run) {
   return run_ranks(kRanks, [=](bootstrap::Group& group) {
-    setenv("TENSORWIRE_FAULTS", faults, 1);
-    CommOptions options = soft_options();
-    options.operation_timeout = 20 * kSecond;
-    options.thresholds.copy_in_bytes = 0;  // small tensors, too, are sent from the caller's memory
-    if (hasty) {
-      options.link_factory = [](bootstrap::Group& ranks, const LinkSetup& setup) {
-        VerbsLinkOptions verbs_options;
-        verbs_options.device.device = "soft";
-        return std::make_unique<HastyLink>(std::make_unique<VerbsLink>(ranks, setup, verbs_options));
-      };
-    }
-    const auto comm = Communicator::create(group, options);
-    for (const std::size_t count : {std::size_t{1'000}, std::size_t{50'000}}) {
-      const bool one_shot = comm->algorithm_for(count, DType::kFloat32) == collective::Algorithm::kOneShot;
-      if (one_shot != (count == 1'000)) throw Error{"algorithm", "the sizes no longer cover both"};
-      for (const bool in_place : {false, true}) overwrite_at_once(*comm, count, in_place, operations);
-    }
-    return std::string{};
+    setenv("TENSORWIRE_FAULTS", run.faults, 1);
+    const auto comm = Communicator::create(group, options_for(run));
+    const std::size_t count = count_for(run.algorithm);
+    if (comm->algorithm_for(count, DType::kFloat32) != run.algorithm) throw Error{"algorithm", "not the wanted one"};
+    if (!run.only_in_place) overwrite_at_once(*comm, count, false, run.operations);
+    overwrite_at_once(*comm, count, true, run.operations);
+    return std::to_string(comm->device_counter("retransmitted_packets").value_or(0));
   });
 }
 
-TEST(LateDma, BuffersMayBeOverwrittenAtOnce) {
-  for (const RankResult& result : run_over("late_dma=200us", false, 100)) EXPECT_EQ(result.exit_code, 0) << result.text;
+bool finds_wrong_sum(const std::vector<RankResult>& results) {
+  return std::ranges::any_of(
+      results, [](const RankResult& result) { return result.text.find("wrong sum") != std::string::npos; });
 }
 
-TEST(LateDma, AlsoWhenPacketsAndAcknowledgementsAreLost) {
-  for (const char* faults : {"late_dma=200us,drop=3%,opcode=ACK,seed=5", "late_dma=200us,drop=0.5%,seed=6"}) {
-    for (const RankResult& result : run_over(faults, false, 40)) {
-      EXPECT_EQ(result.exit_code, 0) << faults << ": " << result.text;
+class LateDma : public ::testing::TestWithParam<collective::Algorithm> {};
+
+TEST_P(LateDma, BuffersMayBeOverwrittenAtOnce) {
+  for (const RankResult& result : run_over({.algorithm = GetParam()})) EXPECT_EQ(result.exit_code, 0) << result.text;
+}
+
+TEST_P(LateDma, AlsoWhenPacketsAndAcknowledgementsAreLost) {
+  for (const char* faults : {"late_dma=200us,drop=15%,opcode=ACK,seed=5", "late_dma=200us,drop=2%,seed=6"}) {
+    int sent_again = 0;
+    for (const RankResult& result : run_over({.faults = faults, .operations = 20, .algorithm = GetParam()})) {
+      ASSERT_EQ(result.exit_code, 0) << faults << ": " << result.text;
+      sent_again += std::stoi(result.text);
     }
+    EXPECT_GT(sent_again, 0) << faults << ": nothing was lost";
   }
 }
 
-TEST(LateDma, ALinkThatDoesNotWaitForItsCompletionsIsFound) {
-  const auto results = run_over("late_dma=200us", true, 100);
-  EXPECT_TRUE(std::ranges::any_of(
-      results, [](const RankResult& result) { return result.text.find("wrong sum") != std::string::npos; }))
-      << "first rank: " << results[0].text;
+INSTANTIATE_TEST_SUITE_P(Algorithms, LateDma,
+                         ::testing::Values(collective::Algorithm::kOneShot, collective::Algorithm::kTwoShot,
+                                           collective::Algorithm::kTwoShotWindow),
+                         [](const auto& tested) {
+                           std::string name{name_of(tested.param)};
+                           std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
+                           return name;
+                         });
+
+TEST(LateDmaFinds, ALinkThatDoesNotWaitForItsCompletions) {
+  // Not two-shot through slots: there each peer's finished chunk proves that it has what was sent from user memory.
+  for (const auto algorithm : {collective::Algorithm::kOneShot, collective::Algorithm::kTwoShotWindow}) {
+    EXPECT_TRUE(finds_wrong_sum(run_over({.algorithm = algorithm, .hasty_link = true}))) << name_of(algorithm);
+  }
+}
+
+TEST(LateDmaFinds, APlanThatSendsTheAllGatherFromTheUsersBuffer) {
+  EXPECT_TRUE(finds_wrong_sum(run_over({.only_in_place = true, .gathers_from_user_memory = true})));
+}
+
+/// So the bug is in the plan: the checker refuses what the HCA above is caught with.
+TEST(LateDmaFinds, WhatTheCheckerRefuses) {
+  const collective::Shape shape{.ranks = kRanks, .count = count_for(collective::Algorithm::kTwoShot)};
+  collective::Plan plan = collective::build_plan(shape, collective::Algorithm::kTwoShot);
+  collective::CheckOptions in_place;
+  in_place.in_place = true;
+  EXPECT_TRUE(collective::check(plan, in_place).proved());
+  for (collective::Program& program : plan.programs) gather_from_user_memory(program);
+  const collective::Verdict verdict = collective::check(plan, in_place);
+  EXPECT_NE(verdict.what.find("may still be read when the operation is over"), std::string::npos) << to_string(verdict);
 }
 
 }  // namespace
