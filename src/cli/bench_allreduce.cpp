@@ -139,21 +139,18 @@ int sweep(const SweepFlags& flags) {
 
 }  // namespace
 
-void add_bench_allreduce(CLI::App& parent, int& status) {
+void add_bench_allreduce(Command& parent, int& status) {
   auto flags = std::make_shared<SweepFlags>();
-  CLI::App* command =
-      parent.add_subcommand("allreduce", "all-reduce from 1 KiB to 64 MiB, in the manner of nccl-tests");
-  command->add_option("-b,--min-bytes", flags->min_bytes, "smallest tensor")->capture_default_str();
-  command->add_option("-e,--max-bytes", flags->max_bytes, "largest tensor")->capture_default_str();
-  command->add_option("-f,--factor", flags->factor, "factor between sizes")
-      ->capture_default_str()
-      ->check(CLI::Range(2U, 1024U));
-  command->add_option("-n,--iterations", flags->iterations, "timed iterations for each size")
-      ->capture_default_str()
-      ->check(CLI::Range(1U, 1'000'000U));
-  command->add_option("-w,--warmup", flags->warmup, "iterations before them")->capture_default_str();
-  flags->session.add_to(*command);
-  command->callback([flags, &status] { status = sweep(*flags); });
+  Command command = parent.command("allreduce", "all-reduce from 1 KiB to 64 MiB, in the manner of nccl-tests");
+  command.option("-b,--min-bytes", flags->min_bytes, "smallest tensor").shows_default();
+  command.option("-e,--max-bytes", flags->max_bytes, "largest tensor").shows_default();
+  command.option("-f,--factor", flags->factor, "factor between sizes").shows_default().between(2, 1024);
+  command.option("-n,--iterations", flags->iterations, "timed iterations for each size")
+      .shows_default()
+      .between(1, 1'000'000);
+  command.option("-w,--warmup", flags->warmup, "iterations before them").shows_default();
+  flags->session.add_to(command);
+  command.runs([flags, &status] { status = sweep(*flags); });
 }
 
 }  // namespace tensorwire::cli

@@ -61,34 +61,28 @@ int decode(const DecodeFlags& flags) {
 
 }  // namespace
 
-void add_bench_decode(CLI::App& parent, int& status) {
+void add_bench_decode(Command& parent, int& status) {
   auto flags = std::make_shared<DecodeFlags>();
-  CLI::App* command =
-      parent.add_subcommand("decode", "the all-reduces of an LLM's decode: 160 x 256 KiB a token by default");
-  command->add_option("--model", flags->model, "llama-3.1-70b, llama-3.1-8b, mixtral-8x22b")->capture_default_str();
-  command->add_option("--layers", flags->layers, "layers, instead of the model's")->check(CLI::Range(1U, 10000U));
-  command->add_option("--hidden", flags->hidden, "hidden size in elements, instead of the model's")
-      ->check(CLI::Range(1U, 1U << 24));
-  command->add_option("--batch", flags->batch, "sequences decoded together")
-      ->capture_default_str()
-      ->check(CLI::Range(1U, 65536U));
-  command->add_option("--gap-us", flags->gaps_us, "compute time between two all-reduces, microseconds; several: 75,0")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--tokens", flags->tokens, "timed tokens for each path and gap")
-      ->capture_default_str()
-      ->check(CLI::Range(1U, 1'000'000U));
-  command->add_option("--verify-tokens", flags->verify_tokens, "tokens before them whose results are held against fp64")
-      ->capture_default_str();
+  Command command = parent.command("decode", "the all-reduces of an LLM's decode: 160 x 256 KiB a token by default");
+  command.option("--model", flags->model, "llama-3.1-70b, llama-3.1-8b, mixtral-8x22b").shows_default();
+  command.option("--layers", flags->layers, "layers, instead of the model's").between(1, 10000);
+  command.option("--hidden", flags->hidden, "hidden size in elements, instead of the model's").between(1, 1 << 24);
+  command.option("--batch", flags->batch, "sequences decoded together").shows_default().between(1, 65536);
+  command.option("--gap-us", flags->gaps_us, "compute time between two all-reduces, microseconds; several: 75,0")
+      .separated_by(',')
+      .shows_default()
+      .non_negative();
+  command.option("--tokens", flags->tokens, "timed tokens for each path and gap").shows_default().between(1, 1'000'000);
+  command.option("--verify-tokens", flags->verify_tokens, "tokens before them whose results are held against fp64")
+      .shows_default();
   command
-      ->add_option("--plant-wrong-slot", flags->plant_wrong_slot,
-                   "plant a bug: in this operation of each token one rank writes to a wrong slot")
-      ->group("For tests");
-  command->add_option("--started-file", flags->started_file, "create this file when the first timed token begins")
-      ->group("For tests");
-  flags->session.add_to(*command);
-  command->callback([flags, &status] { status = decode(*flags); });
+      .option("--plant-wrong-slot", flags->plant_wrong_slot,
+              "plant a bug: in this operation of each token one rank writes to a wrong slot")
+      .listed_under("For tests");
+  command.option("--started-file", flags->started_file, "create this file when the first timed token begins")
+      .listed_under("For tests");
+  flags->session.add_to(command);
+  command.runs([flags, &status] { status = decode(*flags); });
 }
 
 }  // namespace tensorwire::cli

@@ -28,9 +28,9 @@ void print_variables() {
 
 }  // namespace
 
-void add_env(CLI::App& parent, int& /*status*/) {
-  CLI::App* command = parent.add_subcommand("env", "print the environment variables that Tensorwire reads");
-  command->callback(print_variables);
+void add_env(Command& parent, int& /*status*/) {
+  Command command = parent.command("env", "print the environment variables that Tensorwire reads");
+  command.runs(print_variables);
 }
 
 }  // namespace tensorwire::cli

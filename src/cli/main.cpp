@@ -1,5 +1,4 @@
 // The `tensorwire` program. Every error leaves as one line on stderr and a non-zero status.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 
@@ -14,33 +13,21 @@ std::vector<std::string>& stored_arguments() {
   return arguments;
 }
 
-void add_bench(CLI::App& app, int& status) {
-  CLI::App* bench = app.add_subcommand("bench", "measure collectives, side by side");
-  bench->require_subcommand(1);
-  add_bench_decode(*bench, status);
-  add_bench_allreduce(*bench, status);
-}
-
 int run(int argc, char** argv) {
   stored_arguments().assign(argv + 1, argv + argc);
   int status = 0;
-  CLI::App app{"Tensorwire: real-time tensor-parallel communication over RoCEv2", "tensorwire"};
-  app.set_version_flag("--version", "tensorwire " TENSORWIRE_VERSION);
-  app.require_subcommand(1);
-  add_bench(app, status);
-  add_plan(app, status);
-  add_tune(app, status);
-  add_soft(app, status);
-  add_env(app, status);
-  add_trace(app, status);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    std::fprintf(stderr, "tensorwire: %s (see --help)\n", error.what());
-    return 2;
-  }
-  return status;
+  const int parsed = parse_command_line(argc, argv, [&status](Command& program) {
+    Command bench = program.command("bench", "measure collectives, side by side");
+    bench.needs_command();
+    add_bench_decode(bench, status);
+    add_bench_allreduce(bench, status);
+    add_plan(program, status);
+    add_tune(program, status);
+    add_soft(program, status);
+    add_env(program, status);
+    add_trace(program, status);
+  });
+  return parsed != 0 ? parsed : status;
 }
 
 }  // namespace

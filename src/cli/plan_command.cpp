@@ -244,44 +244,36 @@ int run(const PlanFlags& flags) {
 
 }  // namespace
 
-void add_plan(CLI::App& parent, int& status) {
+void add_plan(Command& parent, int& status) {
   auto flags = std::make_shared<PlanFlags>();
-  CLI::App* command = parent.add_subcommand("plan", "show, price and prove the plan of a collective");
+  Command command = parent.command("plan", "show, price and prove the plan of a collective");
   command
-      ->add_option("collective", flags->collective,
-                   "allreduce, reducescatter, allgather, broadcast, alltoall, sendrecv, barrier")
-      ->required();
-  command->add_option("--ranks", flags->ranks, "number of ranks")
-      ->capture_default_str()
-      ->check(CLI::Range(1U, kMaxRanks));
-  command->add_option("--bytes", flags->bytes, "size of the tensor, as 256KiB (default 256KiB)");
-  command->add_option("--count", flags->count, "the same in elements; what it counts is as in NCCL");
-  command->add_option("--dtype", flags->dtype, "fp32, fp16, bf16, int32")->capture_default_str();
-  command->add_option("--op", flags->op, "sum, max, average")->capture_default_str();
-  command
-      ->add_option("--algorithm", flags->algorithm, "auto, one-shot, two-shot, ring, hierarchical, direct, tree, ...")
-      ->capture_default_str();
-  command->add_option("--root", flags->root, "root of a broadcast, sender of send/recv")->capture_default_str();
-  command->add_option("--peer", flags->peer, "receiver of send/recv")->capture_default_str();
-  command->add_option("--group-size", flags->group_size, "hierarchical: ranks on one host")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command->add_flag("--in-place", flags->in_place, "input and output share memory");
-  command->add_option("--source", flags->source, "what one-shot writes from: auto, slot, input, input-in-place")
-      ->capture_default_str();
-  command->add_option("--slot-bytes", flags->slot_bytes, "payload of a slot")->capture_default_str();
-  command->add_option("--depth", flags->depth, "slots of a directed pair")
-      ->capture_default_str()
-      ->check(CLI::Range(2U, 64U));
-  command->add_option("--hop-us", flags->hop_us, "latency of a hop, instead of what was tuned")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--gbit", flags->gbit, "line rate in Gb/s, likewise")->check(CLI::PositiveNumber);
-  command->add_option("--topology", flags->topology, "entry of the tune file (default: the first for so many ranks)");
-  command->add_option("--rank", flags->rank, "the rank whose steps are shown")->capture_default_str();
-  command->add_flag("--explain", flags->explain, "print candidates, bracketing and steps (the default)");
-  command->add_flag("--json", flags->json, "print everything as JSON");
-  command->add_flag("--check", flags->check, "print `proved` or the counter-example; exit 1 on the latter");
-  command->callback([flags, &status] { status = run(*flags); });
+      .option("collective", flags->collective,
+              "allreduce, reducescatter, allgather, broadcast, alltoall, sendrecv, barrier")
+      .required();
+  command.option("--ranks", flags->ranks, "number of ranks").shows_default().between(1, kMaxRanks);
+  command.option("--bytes", flags->bytes, "size of the tensor, as 256KiB (default 256KiB)");
+  command.option("--count", flags->count, "the same in elements; what it counts is as in NCCL");
+  command.option("--dtype", flags->dtype, "fp32, fp16, bf16, int32").shows_default();
+  command.option("--op", flags->op, "sum, max, average").shows_default();
+  command.option("--algorithm", flags->algorithm, "auto, one-shot, two-shot, ring, hierarchical, direct, tree, ...")
+      .shows_default();
+  command.option("--root", flags->root, "root of a broadcast, sender of send/recv").shows_default();
+  command.option("--peer", flags->peer, "receiver of send/recv").shows_default();
+  command.option("--group-size", flags->group_size, "hierarchical: ranks on one host").shows_default().positive();
+  command.flag("--in-place", flags->in_place, "input and output share memory");
+  command.option("--source", flags->source, "what one-shot writes from: auto, slot, input, input-in-place")
+      .shows_default();
+  command.option("--slot-bytes", flags->slot_bytes, "payload of a slot").shows_default();
+  command.option("--depth", flags->depth, "slots of a directed pair").shows_default().between(2, 64);
+  command.option("--hop-us", flags->hop_us, "latency of a hop, instead of what was tuned").positive();
+  command.option("--gbit", flags->gbit, "line rate in Gb/s, likewise").positive();
+  command.option("--topology", flags->topology, "entry of the tune file (default: the first for so many ranks)");
+  command.option("--rank", flags->rank, "the rank whose steps are shown").shows_default();
+  command.flag("--explain", flags->explain, "print candidates, bracketing and steps (the default)");
+  command.flag("--json", flags->json, "print everything as JSON");
+  command.flag("--check", flags->check, "print `proved` or the counter-example; exit 1 on the latter");
+  command.runs([flags, &status] { status = run(*flags); });
 }
 
 }  // namespace tensorwire::cli

@@ -1,9 +1,10 @@
 // The `tensorwire` program: its sub-commands register here, one file each.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+#include "cli/command.hpp"
 
 namespace tensorwire::cli {
 
@@ -11,12 +12,12 @@ namespace tensorwire::cli {
 [[nodiscard]] const std::vector<std::string>& program_arguments() noexcept;
 
 /// Each adds its command to `parent`; the command's callback sets `status`, the exit status.
-void add_bench_decode(CLI::App& parent, int& status);
-void add_bench_allreduce(CLI::App& parent, int& status);
-void add_plan(CLI::App& parent, int& status);
-void add_soft(CLI::App& parent, int& status);
-void add_tune(CLI::App& parent, int& status);
-void add_env(CLI::App& parent, int& status);
-void add_trace(CLI::App& parent, int& status);
+void add_bench_decode(Command& parent, int& status);
+void add_bench_allreduce(Command& parent, int& status);
+void add_plan(Command& parent, int& status);
+void add_soft(Command& parent, int& status);
+void add_tune(Command& parent, int& status);
+void add_env(Command& parent, int& status);
+void add_trace(Command& parent, int& status);
 
 }  // namespace tensorwire::cli

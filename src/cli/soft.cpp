@@ -8,11 +8,11 @@
 
 namespace tensorwire::cli {
 
-void add_soft(CLI::App& parent, int& /*status*/) {
-  CLI::App* command = parent.add_subcommand("soft", "run a verbs program on the user-space HCA: soft -- COMMAND...");
+void add_soft(Command& parent, int& /*status*/) {
+  Command command = parent.command("soft", "run a verbs program on the user-space HCA: soft -- COMMAND...");
   const auto program = std::make_shared<std::vector<std::string>>();
-  command->add_option("COMMAND", *program, "the program and its arguments, behind --");
-  command->callback([program] { run_on_soft_hca(*program); });
+  command.option("COMMAND", *program, "the program and its arguments, behind --");
+  command.runs([program] { run_on_soft_hca(*program); });
 }
 
 }  // namespace tensorwire::cli

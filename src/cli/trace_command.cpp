@@ -32,14 +32,14 @@ void merge(const MergeFlags& flags) {
 
 }  // namespace
 
-void add_trace(CLI::App& parent, int& /*status*/) {
-  CLI::App* trace = parent.add_subcommand("trace", "work on traces (TENSORWIRE_TRACE=file makes them)");
-  trace->require_subcommand(1);
-  CLI::App* command = trace->add_subcommand("merge", "put the traces of all ranks into one file, on one clock");
+void add_trace(Command& parent, int& /*status*/) {
+  Command trace = parent.command("trace", "work on traces (TENSORWIRE_TRACE=file makes them)");
+  trace.needs_command();
+  Command command = trace.command("merge", "put the traces of all ranks into one file, on one clock");
   auto flags = std::make_shared<MergeFlags>();
-  command->add_option("files", flags->files, "a trace of each rank")->required()->check(CLI::ExistingFile);
-  command->add_option("-o,--output", flags->output, "the file to write")->required();
-  command->callback([flags] { merge(*flags); });
+  command.option("files", flags->files, "a trace of each rank").required().existing_file();
+  command.option("-o,--output", flags->output, "the file to write").required();
+  command.runs([flags] { merge(*flags); });
 }
 
 }  // namespace tensorwire::cli

@@ -195,15 +195,15 @@ int tune(const TuneFlags& flags) {
 
 }  // namespace
 
-void add_tune(CLI::App& parent, int& status) {
+void add_tune(Command& parent, int& status) {
   auto flags = std::make_shared<TuneFlags>();
-  CLI::App* command =
-      parent.add_subcommand("tune", "measure this fabric and keep what algorithms are chosen by, for this topology");
-  command->add_option("--file", flags->file,
-                      "where to keep it (default: TENSORWIRE_TUNE, else ~/.config/tensorwire/tune.toml)");
-  command->add_flag("--dry-run", flags->dry_run, "keep nothing");
-  flags->session.add_to(*command);
-  command->callback([flags, &status] { status = tune(*flags); });
+  Command command =
+      parent.command("tune", "measure this fabric and keep what algorithms are chosen by, for this topology");
+  command.option("--file", flags->file,
+                 "where to keep it (default: TENSORWIRE_TUNE, else ~/.config/tensorwire/tune.toml)");
+  command.flag("--dry-run", flags->dry_run, "keep nothing");
+  flags->session.add_to(command);
+  command.runs([flags, &status] { status = tune(*flags); });
 }
 
 }  // namespace tensorwire::cli

@@ -93,21 +93,20 @@ Session open_session(const SessionFlags& flags) {
 
 }  // namespace
 
-void SessionFlags::add_to(CLI::App& command) {
-  command.add_option("--ranks", ranks, "local ranks to start, as processes (default: one per core, at least 2)");
-  command.add_option("--device", device, "RDMA device: soft, soft0, mlx5_0, mlx5_0:1 (default: chosen, and said why)");
-  command.add_option("--gid-index", gid_index, "GID table index (default: the routable RoCE v2 entry)")
-      ->check(CLI::NonNegativeNumber);
-  command.add_option("--dtype", dtype, "element type: fp16, bf16, fp32")->capture_default_str();
-  command.add_option("--algorithm", algorithm, "auto, one-shot, two-shot")->capture_default_str();
-  command.add_option("--paths", paths, "paths to compare: local,roce,tcp,udp-floor (default: all)")->delimiter(',');
-  command.add_option("--timeout", timeout_s, "seconds to wait for the other ranks")->check(CLI::PositiveNumber);
-  command.add_option("--pcap", pcap, "write rank 0's RoCEv2 packets to this capture file");
-  command.add_option("--json", json, "write the results to this file");
-  command.add_option("--rank", group.rank, "this process's rank, without a launcher")->group("Without a launcher");
-  command.add_option("--world-size", group.world_size, "number of ranks")->group("Without a launcher");
-  command.add_option("--master-addr", group.master_address, "host of rank 0")->group("Without a launcher");
-  command.add_option("--master-port", group.master_port, "TCP port of rank 0")->group("Without a launcher");
+void SessionFlags::add_to(Command& command) {
+  command.option("--ranks", ranks, "local ranks to start, as processes (default: one per core, at least 2)");
+  command.option("--device", device, "RDMA device: soft, soft0, mlx5_0, mlx5_0:1 (default: chosen, and said why)");
+  command.option("--gid-index", gid_index, "GID table index (default: the routable RoCE v2 entry)").non_negative();
+  command.option("--dtype", dtype, "element type: fp16, bf16, fp32").shows_default();
+  command.option("--algorithm", algorithm, "auto, one-shot, two-shot").shows_default();
+  command.option("--paths", paths, "paths to compare: local,roce,tcp,udp-floor (default: all)").separated_by(',');
+  command.option("--timeout", timeout_s, "seconds to wait for the other ranks").positive();
+  command.option("--pcap", pcap, "write rank 0's RoCEv2 packets to this capture file");
+  command.option("--json", json, "write the results to this file");
+  command.option("--rank", group.rank, "this process's rank, without a launcher").listed_under("Without a launcher");
+  command.option("--world-size", group.world_size, "number of ranks").listed_under("Without a launcher");
+  command.option("--master-addr", group.master_address, "host of rank 0").listed_under("Without a launcher");
+  command.option("--master-port", group.master_port, "TCP port of rank 0").listed_under("Without a launcher");
 }
 
 int run_session(const SessionFlags& flags, const std::function<int(Session&)>& body) {

@@ -2,7 +2,6 @@
 // and the options of the communicators that are compared.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -13,6 +12,7 @@
 
 #include "bootstrap/group.hpp"
 #include "cli/bench/paths.hpp"
+#include "cli/command.hpp"
 #include "collective/types.hpp"
 #include "comm/communicator.hpp"
 
@@ -30,7 +30,7 @@ struct SessionFlags {
   std::string pcap;
   std::string json;
 
-  void add_to(CLI::App& command);
+  void add_to(Command& command);
 };
 
 /// A rank of a running benchmark.
