@@ -9,7 +9,7 @@
 namespace tensorwire::collective {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(TENSORWIRE_ASAN) || defined(TENSORWIRE_TSAN)
 constexpr std::uint32_t kMostRanks = 24;  // a sanitized build proves the checker's memory use, not the plans again
 #else
 constexpr std::uint32_t kMostRanks = 64;

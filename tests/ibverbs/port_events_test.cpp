@@ -11,7 +11,7 @@ using softhca::testing::Checks;
 using softhca::testing::need;
 
 /// ThreadSanitizer does not let a forked child start threads.
-#ifdef __SANITIZE_THREAD__
+#ifdef TENSORWIRE_TSAN
 constexpr bool kThreadSanitizer = true;
 #else
 constexpr bool kThreadSanitizer = false;

@@ -69,7 +69,7 @@ TEST(HostMemory, AtomicsAndTheErrorWhenTheWordIsGone) {
   EXPECT_TRUE(memory.atomic(pages.page(0) + 8, {.compare = true, .operand = 8, .swap = 1}, original));
   EXPECT_EQ(original, 8U);
   EXPECT_EQ(*word, 1U);
-#ifndef __SANITIZE_THREAD__
+#ifndef TENSORWIRE_TSAN
   pages.protect(0, PROT_READ);
   EXPECT_FALSE(memory.atomic(pages.page(0) + 8, {.compare = false, .operand = 3, .swap = 0}, original));
   pages.unmap(0);
@@ -100,7 +100,7 @@ TEST(HostMemory, CopiesWithAndWithoutCrc) {
   }
 }
 
-#ifndef __SANITIZE_THREAD__  // which does not survive a jump out of its memcpy
+#ifndef TENSORWIRE_TSAN  // which does not survive a jump out of its memcpy
 TEST(HostMemory, VanishedMemoryIsAnErrorAndNotASignal) {
   HostMemory memory;
   const Pages pages{2, PROT_READ | PROT_WRITE};
@@ -122,9 +122,9 @@ TEST(HostMemory, VanishedMemoryIsAnErrorAndNotASignal) {
 TEST(HostMemoryDeathTest, OtherFaultsStillKill) {
   const HostMemory memory;
   const Pages pages{1, PROT_NONE};
-#if defined(__SANITIZE_ADDRESS__)  // a sanitizer's handler was there first, and exits with a report
+#if defined(TENSORWIRE_ASAN)  // a sanitizer's handler was there first, and exits with a report
   const auto dies = ::testing::ExitedWithCode(1);
-#elif defined(__SANITIZE_THREAD__)
+#elif defined(TENSORWIRE_TSAN)
   const auto dies = ::testing::ExitedWithCode(66);
 #else
   const auto dies = ::testing::KilledBySignal(SIGSEGV);

@@ -35,7 +35,7 @@ struct Ferry {
 class LongMessage : public testing::TestWithParam<std::pair<WrOpcode, MtuCode>> {};
 
 TEST_P(LongMessage, OfTwoGibibytesArrivesWhole) {
-#ifdef __SANITIZE_THREAD__
+#ifdef TENSORWIRE_TSAN
   GTEST_SKIP() << "one thread, and minutes under ThreadSanitizer";
 #endif
   const auto [opcode, mtu] = GetParam();

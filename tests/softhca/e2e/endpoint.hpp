@@ -18,7 +18,7 @@
 namespace tensorwire::softhca::testing {
 
 /// ThreadSanitizer neither survives a jump out of its memcpy nor lets a forked child of threads start threads.
-#ifdef __SANITIZE_THREAD__
+#ifdef TENSORWIRE_TSAN
 inline constexpr bool kThreadSanitizer = true;
 #else
 inline constexpr bool kThreadSanitizer = false;
