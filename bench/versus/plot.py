@@ -1,12 +1,19 @@
 """p50 over tensor size, both logarithmic, a panel for each number of ranks: an SVG without any library."""
 import math
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM, LEGEND = 520, 360, 60, 30, 40, 190
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM, LEGEND = 420, 360, 60, 30, 40, 190
+LEAST_BETWEEN_LABELS = 34
 COLOURS = ("#1b6ca8", "#e07a1f", "#2e8b57", "#b3261e", "#7a4fa3", "#555555")
 
 
 def size_label(size):
     return f"{size >> 20}M" if size >= 1 << 20 else f"{size >> 10}K"
+
+
+def time_label(power):
+    for unit, scale in (("s", 6), ("ms", 3), ("us", 0)):
+        if power >= scale or unit == "us":
+            return f"{10 ** (power - scale):g} {unit}"
 
 
 def panel(rows, count, colour_of, at):
@@ -26,8 +33,12 @@ def panel(rows, count, colour_of, at):
     for power in range(low, high + 1):
         parts.append(f'<line x1="{x(sizes[0]):.1f}" x2="{x(sizes[-1]):.1f}" y1="{y(10**power):.1f}" y2="{y(10**power):.1f}" '
                      'stroke="#ddd"/>')
-        parts.append(f'<text x="{at + LEFT - 6}" y="{y(10**power) + 4:.1f}" text-anchor="end">{10**power:g} us</text>')
+        parts.append(f'<text x="{at + LEFT - 6}" y="{y(10**power) + 4:.1f}" text-anchor="end">{time_label(power)}</text>')
+    labelled = -math.inf
     for size in sizes:
+        if x(size) - labelled < LEAST_BETWEEN_LABELS:
+            continue
+        labelled = x(size)
         parts.append(f'<text x="{x(size):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{size_label(size)}</text>')
     for way, colour in colour_of.items():
         line = sorted((row["bytes"], row["p50_us"]) for row in here if row["way"] == way)

@@ -123,7 +123,7 @@ def row_of(count, size, job, turns):
         "ranks": count, "bytes": size, "way": job.way.name, "path": turns[-1]["path"] or job.description,
         "rounds": len(turns), "samples": len(samples), "operations": sum(turn["operations"] for turn in turns),
         "p50_us": statistics.median(samples) / 1000, "p99_us": percentile(samples, 99) / 1000, "max_us": samples[-1] / 1000,
-        "round_p50_us": [round(median, 2) for median in medians], "wrong": 0, "counters": total,
+        "p50_of_rounds_us": [min(medians), max(medians)], "wrong": 0, "counters": total,
     }
 
 
@@ -213,9 +213,11 @@ def main():
 
 
 def save(args, report):
-    """After each size: a run that is cut off has what it measured."""
+    """After each size: a run that is cut off has what it measured. A line for each result."""
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(report, indent=1) + "\n")
+        head = {name: value for name, value in report.items() if name != "results"}
+        rows = ",\n".join("  " + json.dumps(row) for row in report["results"])
+        pathlib.Path(args.json).write_text(json.dumps(head, indent=1)[:-2] + ',\n "results": [\n' + rows + "\n ]\n}\n")
     if args.plot and report["results"]:
         pathlib.Path(args.plot).write_text(plot.svg(report["results"]))
 
