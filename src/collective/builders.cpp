@@ -157,6 +157,8 @@ Algorithm choose(const Shape& shape, const Thresholds& thresholds, Order order) 
 }
 
 WriteSource choose_source(const Shape& shape, const Thresholds& thresholds, bool in_place) noexcept {
+  // An all-to-all never copies to a send slot; in place, what comes must wait for what goes, however small.
+  if (in_place && shape.collective == Collective::kAllToAll) return WriteSource::kInputInPlace;
   if (shape.bytes() <= thresholds.copy_in_bytes) return WriteSource::kSendSlot;
   return in_place ? WriteSource::kInputInPlace : WriteSource::kInput;
 }

@@ -47,6 +47,24 @@ TEST_P(EveryPlan, IsProved) {
   }
 }
 
+/// What a communicator runs: algorithm and source as chosen, whatever the size.
+TEST_P(EveryPlan, AsChosenIsProved) {
+  for (std::uint32_t ranks = 1; ranks <= 5; ++ranks) {
+    for (const std::uint64_t count : {0, 1, 100, 3'000, 100'000}) {
+      Shape shape{ranks, GetParam() == Collective::kBarrier ? 0 : count, DType::kFloat32, Op::kSum, GetParam()};
+      if (GetParam() == Collective::kSendRecv) shape.peer = 1;
+      if (GetParam() == Collective::kSendRecv && ranks == 1) continue;
+      const bool can_be_in_place = GetParam() != Collective::kBarrier && GetParam() != Collective::kSendRecv;
+      for (const bool in_place : {false, true}) {
+        if (in_place && !can_be_in_place) continue;
+        Recipe recipe{shape, choose(shape, Thresholds{}), {}, in_place};
+        recipe.build.source = choose_source(shape, Thresholds{}, in_place);
+        ASSERT_EQ(to_string(check(recipe.plan(), recipe.check_options())), "proved") << recipe.name();
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Check, EveryPlan, testing::ValuesIn(kCollectives), [](const auto& collective) {
   std::string name{name_of(collective.param)};
   std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
