@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -19,8 +20,10 @@ namespace tensorwire::collective {
 /// Bytes cut into equal chunks, each beginning at a multiple of kChunkAlignment; the last ones may be short or empty.
 class Chunks {
  public:
-  Chunks(std::uint64_t total, std::uint32_t chunks) noexcept
-      : total_(total), chunk_(round_up((total + chunks - 1) / chunks, kChunkAlignment)) {}
+  Chunks(std::uint64_t total, std::uint32_t chunks) noexcept : total_(total) {
+    assert(chunks != 0);
+    chunk_ = round_up((total + chunks - 1) / chunks, kChunkAlignment);
+  }
 
   [[nodiscard]] std::uint64_t offset(std::uint32_t index) const noexcept { return std::min(total_, index * chunk_); }
   [[nodiscard]] std::uint64_t bytes(std::uint32_t index) const noexcept { return offset(index + 1) - offset(index); }
@@ -28,7 +31,7 @@ class Chunks {
 
  private:
   std::uint64_t total_;
-  std::uint64_t chunk_;
+  std::uint64_t chunk_ = 0;
 };
 
 [[nodiscard]] inline Location peer_slot(std::uint32_t peer, std::uint64_t offset = 0) noexcept {

@@ -89,8 +89,10 @@ OutgoingChannel::Made OutgoingChannel::offer(std::uint32_t peer_ipv4, std::uint8
 
   const bool hung_up = wait_for_answer(memory.layout(), fds, bound);
   switch (static_cast<RingAnswer>(memory.layout().answer.load(std::memory_order_acquire))) {
-    case RingAnswer::kReady:
-      return {std::make_unique<OutgoingChannel>(std::move(memory), std::move(fds)), {}, true};
+    case RingAnswer::kReady: {
+      auto channel = std::make_unique<OutgoingChannel>(std::move(memory), std::move(fds));
+      return {std::move(channel), {}, true};
+    }
     case RingAnswer::kRefused:
       return {nullptr, std::string(text(static_cast<Refusal>(memory.layout().reason.load(std::memory_order_relaxed)))),
               true};

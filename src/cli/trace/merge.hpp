@@ -25,7 +25,7 @@ struct ClockAlignment {
   bool by_messages = true;  ///< false: no messages both ways lead to the first file; the system's clock had to do
 };
 
-struct MergedTrace {
+struct MergedTrace {  // NOLINT(bugprone-exception-escape): moving JSON asserts, it does not throw
   nlohmann::json content;
   std::vector<ClockAlignment> clocks;  ///< in the order of the input
   std::uint64_t messages = 0;          ///< whose both ends are there
