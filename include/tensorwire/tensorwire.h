@@ -171,6 +171,23 @@ TW_API twResult_t twCommRequestAbort(twComm_t comm);
 #define TW_SPLIT_NOCOLOR (-1)
 TW_API twResult_t twCommSplit(twComm_t comm, int color, int key, twComm_t* made, const twConfig_t* config);
 
+/* Makes a communicator of the ranks of `comm` without the `excludeCount` ones in `excludeRanks`: those that died, hang
+ * or are to go. They keep their order. All ranks that go on call it with the same list, in any order; the others do not
+ * call it. It works on a communicator that is well, that an error ended, or that was aborted, and waits for the ranks
+ * that go on for TENSORWIRE_BOOTSTRAP_TIMEOUT at most, naming those that did not come; then it can be called again, also
+ * with a longer list. Where it succeeds, `comm` is over: only questions and twCommDestroy may follow. Its queue pairs
+ * are in error and all its memory is deregistered, so that nothing of an excluded rank arrives any more; one that was
+ * only stopped learns from its next operation that the others went on.
+ *
+ * `flags`: TW_SHRINK_DEFAULT, where no rank that goes on has an operation under way that waits for an excluded one; or
+ * TW_SHRINK_ABORT, which ends what is under way first, on all ranks and in other threads of this one. config NULL: as
+ * `comm`. It returns when the new communicator is ready, whatever config->blocking says.
+ * @errors twInvalidArgument, twInvalidUsage, twRemoteError (ranks missing, of other lists or options), twSystemError */
+#define TW_SHRINK_DEFAULT 0
+#define TW_SHRINK_ABORT 1
+TW_API twResult_t twCommShrink(twComm_t comm, const int* excludeRanks, int excludeCount, twComm_t* newcomm,
+                               const twConfig_t* config, int flags);
+
 /* What a communicator has done, since it was made. */
 typedef struct {
   unsigned long long operations;   /* that completed on this rank */

@@ -146,6 +146,13 @@ class Communicator {
     return made;
   }
 
+  /// Without the `excluded` ranks; this communicator is over then. See twCommShrink. @throws CommunicatorError
+  [[nodiscard]] Communicator shrink(std::span<const int> excluded, int flags = TW_SHRINK_DEFAULT) {
+    Communicator made;
+    check(twCommShrink(comm_, excluded.data(), static_cast<int>(excluded.size()), &made.comm_, nullptr, flags));
+    return made;
+  }
+
   /// Waits for the peers and gives everything back; ~Communicator does it where this was not called.
   void finalize() { check(twCommFinalize(comm_)); }
   /// From any thread: operations under way, here and elsewhere, fail.

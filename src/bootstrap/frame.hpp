@@ -25,8 +25,11 @@ enum class FrameType : std::uint8_t {
   kCancel,        ///< client: I waited long enough for this collective call
   kDoomed,        ///< server: this collective call cannot complete, and why
   kAbort,         ///< client: I give up
-  kFailed,        ///< server: a rank died or gave up
+  kFailed,        ///< server: a rank died, gave up or was accused
   kGoodbye,       ///< both: a clean end follows
+  kAccuse,        ///< client: another rank is to blame
+  kRollCall,      ///< both: tell what you are doing
+  kReport,        ///< both: the answer; the server passes it on
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 5;

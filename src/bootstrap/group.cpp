@@ -63,6 +63,12 @@ void Group::throw_if_failed(std::string_view during) const {
 }
 
 void Group::abort(std::string_view reason) noexcept { hub_->abort(reason); }
+void Group::accuse(int rank, FailureKind kind, std::string_view reason) noexcept { hub_->accuse(rank, kind, reason); }
+
+void Group::set_reporter(std::uint16_t topic, Reporter reporter) { hub_->set_reporter(topic, std::move(reporter)); }
+void Group::roll_call(std::uint16_t topic) noexcept { hub_->roll_call(topic); }
+std::vector<Report> Group::reports(std::uint16_t topic) const { return hub_->reports(topic); }
+
 void Group::leave() noexcept { hub_->leave(); }
 
 }  // namespace tensorwire::bootstrap

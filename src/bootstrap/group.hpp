@@ -1,9 +1,12 @@
 // The ranks of one job, in touch over TCP: rendezvous, exchange of small byte strings, and news of a death. Rank 0
 // serves, the others connect; the connections stay open, so a rank that dies is noticed by its reset within
 // milliseconds. A Group owns one watcher thread. All ranks make the same collective calls in the same order.
+// A roll call asks every rank what it is doing: the watcher threads answer it, whatever the application does meanwhile.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,12 +24,31 @@ namespace tensorwire::bootstrap {
 inline constexpr std::size_t kMaxPayload = 16U << 20;
 inline constexpr std::size_t kMaxGathered = 1U << 30;
 
+/// What kind of end it was.
+enum class FailureKind : std::uint8_t {
+  kDied = 1,   ///< its connection ended without a goodbye
+  kGaveUp,     ///< its own abort()
+  kSilent,     ///< another rank waited for it for too long, or cannot reach it
+  kDisagrees,  ///< it made another call than the others
+  kExcluded,   ///< the others go on without it
+};
+
 /// Why the group is broken. The first cause is kept.
 struct FailedRank {
   int rank = 0;
   std::string host;
-  std::string reason;  ///< "connection reset (the process died)", or what abort() was given
+  std::string reason;  ///< "connection reset (the process died)", or what abort() or accuse() was given
+  FailureKind kind = FailureKind::kDied;
+  int told_by = -1;  ///< the rank that accused it; -1: nobody had to
 };
+
+/// What a rank answered to the last roll call.
+struct Report {
+  Bytes body;       ///< empty: it has nothing to tell about this topic
+  Ps received = 0;  ///< 0: it never answered
+};
+/// Makes this rank's answer. Called by the watcher thread: it may neither wait nor call the group.
+using Reporter = std::function<Bytes()>;
 
 class Hub;
 
@@ -67,6 +89,17 @@ class Group {
 
   /// Tells every rank that this one gives up; they see it as failed_rank(). Idempotent, never throws.
   void abort(std::string_view reason) noexcept;
+
+  /// As abort(), but another rank is to blame: it is failed_rank() for everyone, itself included.
+  void accuse(int rank, FailureKind kind, std::string_view reason) noexcept;
+
+  /// What this rank answers to roll calls of a topic from now on; an empty one: nothing. When it returns, the one
+  /// before is not being called any more.
+  void set_reporter(std::uint16_t topic, Reporter reporter);
+  /// Asks all ranks; returns at once. All ranks get all answers. Never throws.
+  void roll_call(std::uint16_t topic) noexcept;
+  /// The last answer of each other rank, by rank.
+  [[nodiscard]] std::vector<Report> reports(std::uint16_t topic) const;
 
   /// Says goodbye: what follows on this connection is no death. Does not wait for the others. Idempotent.
   void leave() noexcept;

@@ -138,7 +138,8 @@ std::optional<FailedRank> Hub::failed_rank() const {
 void Hub::declare_failed(FailedRank failed, const Peer* except) {
   if (failure_) return;
   if (serves()) {
-    const Failure news{static_cast<std::uint32_t>(failed.rank), failed.host, failed.reason};
+    const Failure news{static_cast<std::uint32_t>(failed.rank), failed.host, failed.reason, failed.kind,
+                       failed.told_by};
     // The others are told first: this process may end as soon as it knows.
     send_to_all(encode_frame(FrameType::kFailed, encode(news)), except);
   }
@@ -149,13 +150,30 @@ void Hub::declare_failed(FailedRank failed, const Peer* except) {
 
 void Hub::abort(std::string_view reason) noexcept try {
   Lock lock{mutex_};
-  if (failure_ || leaving_) return;
   const std::string text = clean_text(reason);
-  if (!serves()) send_to_all(encode_frame(FrameType::kAbort, encode_text(text)));
-  declare_failed({rank_, hosts_[static_cast<std::size_t>(rank_)], text});
-  changed_.wait_for(lock, nanoseconds(kAbortFlushBound), [this] { return all_flushed(); });
+  give_up({rank_, hosts_[static_cast<std::size_t>(rank_)], text, FailureKind::kGaveUp, -1},
+          encode_frame(FrameType::kAbort, encode_text(text)), lock);
 } catch (...) {
   // Out of memory or of threads: the connection's end will tell the others instead.
+}
+
+void Hub::accuse(int rank, FailureKind kind, std::string_view reason) noexcept try {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= hosts_.size()) return abort(reason);
+  Lock lock{mutex_};
+  const std::string text = clean_text(reason);
+  const Failure news{static_cast<std::uint32_t>(rank), {}, text, kind, rank_};
+  give_up({rank, hosts_[static_cast<std::size_t>(rank)], text, kind, rank_},
+          encode_frame(FrameType::kAccuse, encode(news)), lock);
+} catch (...) {
+  // As in abort().
+}
+
+/// @param news what a client tells rank 0; rank 0 tells the others by itself.
+void Hub::give_up(const FailedRank& failed, const EncodedFrame& news, Lock& lock) {
+  if (failure_ || leaving_) return;
+  if (!serves()) send_to_all(news);
+  declare_failed(failed);
+  changed_.wait_for(lock, nanoseconds(kAbortFlushBound), [this] { return all_flushed(); });
 }
 
 void Hub::leave() noexcept try {

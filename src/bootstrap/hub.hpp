@@ -37,7 +37,13 @@ class Hub {
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::optional<FailedRank> failed_rank() const;
   void abort(std::string_view reason) noexcept;
+  void accuse(int rank, FailureKind kind, std::string_view reason) noexcept;
   void leave() noexcept;
+
+  // Roll calls (hub_reports.cpp).
+  void set_reporter(std::uint16_t topic, Reporter reporter);
+  void roll_call(std::uint16_t topic) noexcept;
+  [[nodiscard]] std::vector<Report> reports(std::uint16_t topic) const;
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] const std::vector<std::string>& hosts() const noexcept { return hosts_; }
@@ -77,10 +83,17 @@ class Hub {
   void wake_watcher() noexcept;
   [[nodiscard]] bool all_flushed() const;
 
+  // Roll calls; with the mutex held.
+  void ask_all(std::uint16_t topic);
+  void answer(const RollCall& question);
+  void take_report(ReportOf report, const Peer* from);
+  [[nodiscard]] Bytes own_report(std::uint16_t topic) const;
+
   // Calls and failures; with the mutex held.
   void contribute(int rank, Contribution contribution);
   void doom(const Verdict& verdict);
   void declare_failed(FailedRank failed, const Peer* except = nullptr);
+  void give_up(const FailedRank& failed, const EncodedFrame& news, Lock& lock);
   /// Calls that this rank has given up on: nobody here would pick their outcome up.
   [[nodiscard]] bool is_past(std::uint64_t sequence) const noexcept { return sequence + 1 < next_sequence_; }
   [[nodiscard]] bool serves() const noexcept { return rank_ == 0; }
@@ -98,6 +111,13 @@ class Hub {
   GatherTable table_;                          // rank 0 only
   std::map<std::uint64_t, Outcome> outcomes_;  // calls that this rank has not picked up yet
   std::uint64_t next_sequence_ = 1;
+  /// What is known of one topic.
+  struct Topic {
+    Reporter reporter;
+    std::vector<Report> reports;
+    Ps asked = 0;  ///< when rank 0 last asked all
+  };
+  std::map<std::uint16_t, Topic> topics_;
   std::optional<FailedRank> failure_;
   std::atomic<bool> failed_{false};
   bool leaving_ = false;

@@ -97,7 +97,20 @@ void Hub::handle_on_server(Peer& peer, Frame& frame) {
                                                     cancelled->text, name(rank))});
     }
   } else if (frame.type == FrameType::kAbort) {
-    return declare_failed({rank, hosts_[static_cast<std::size_t>(rank)], parse_text(frame.body)}, &peer);
+    return declare_failed(
+        {rank, hosts_[static_cast<std::size_t>(rank)], parse_text(frame.body), FailureKind::kGaveUp, -1}, &peer);
+  } else if (frame.type == FrameType::kAccuse) {
+    if (auto news = parse_failure(frame.body); news && news->rank < hosts_.size()) {
+      return declare_failed(
+          {static_cast<int>(news->rank), hosts_[news->rank], std::move(news->reason), news->kind, rank}, &peer);
+    }
+  } else if (frame.type == FrameType::kRollCall) {
+    if (const auto question = parse_roll_call(frame.body)) return ask_all(question->topic);
+  } else if (frame.type == FrameType::kReport) {
+    if (auto report = parse_report(frame.body)) {
+      report->rank = static_cast<std::uint32_t>(rank);
+      return take_report(*std::move(report), &peer);
+    }
   }
   protocol_violation(peer);
 }
@@ -115,7 +128,14 @@ void Hub::handle_on_client(Peer& peer, Frame& frame) {
     }
   } else if (frame.type == FrameType::kFailed) {
     if (auto news = parse_failure(frame.body)) {
-      return declare_failed({static_cast<int>(news->rank), std::move(news->host), std::move(news->reason)});
+      return declare_failed(
+          {static_cast<int>(news->rank), std::move(news->host), std::move(news->reason), news->kind, news->told_by});
+    }
+  } else if (frame.type == FrameType::kRollCall) {
+    if (const auto question = parse_roll_call(frame.body)) return answer(*question);
+  } else if (frame.type == FrameType::kReport) {
+    if (auto report = parse_report(frame.body); report && report->rank < hosts_.size()) {
+      return take_report(*std::move(report), &peer);
     }
   }
   protocol_violation(peer);
@@ -129,7 +149,8 @@ void Hub::connection_ended(Peer& peer, int error) {
   const int rank = peer.link.rank;
   declare_failed({rank, hosts_[static_cast<std::size_t>(rank)],
                   error == 0 || error == ECONNRESET ? "its process died (the connection ended without a goodbye)"
-                                                    : "its connection broke: " + errno_text(error)});
+                                                    : "its connection broke: " + errno_text(error),
+                  FailureKind::kDied, -1});
 }
 
 void Hub::goodbye_from(Peer& peer) {
@@ -148,7 +169,8 @@ void Hub::protocol_violation(Peer& peer) {
   peer.link.socket.reset();
   peer.outgoing.clear();
   const int rank = peer.link.rank;
-  declare_failed({rank, hosts_[static_cast<std::size_t>(rank)], "it sent what is not the bootstrap protocol"});
+  declare_failed({rank, hosts_[static_cast<std::size_t>(rank)], "it sent what is not the bootstrap protocol",
+                  FailureKind::kDied, -1});
 }
 
 void Hub::send(Peer& peer, const EncodedFrame& frame) {

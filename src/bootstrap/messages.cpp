@@ -203,7 +203,15 @@ std::optional<Verdict> parse_verdict(std::span<const std::byte> body) {
   return if_complete(reader, std::move(m));
 }
 
-Bytes encode(const Failure& m) { return Writer{}.u32(m.rank).sized(m.host).sized(m.reason).take(); }
+Bytes encode(const Failure& m) {
+  return Writer{}
+      .u32(m.rank)
+      .sized(m.host)
+      .sized(m.reason)
+      .u8(static_cast<std::uint8_t>(m.kind))
+      .u32(static_cast<std::uint32_t>(m.told_by))
+      .take();
+}
 
 std::optional<Failure> parse_failure(std::span<const std::byte> body) {
   Reader reader{body};
@@ -211,6 +219,33 @@ std::optional<Failure> parse_failure(std::span<const std::byte> body) {
   m.rank = reader.u32();
   m.host = reader.text(kMaxHostName);
   m.reason = reader.text();
+  const std::uint8_t kind = reader.u8();
+  reader.require(kind >= static_cast<std::uint8_t>(FailureKind::kDied) &&
+                 kind <= static_cast<std::uint8_t>(FailureKind::kExcluded));
+  m.kind = static_cast<FailureKind>(kind);
+  m.told_by = static_cast<std::int32_t>(reader.u32());
+  return if_complete(reader, std::move(m));
+}
+
+Bytes encode(const RollCall& m) { return Writer{}.u16(m.topic).take(); }
+
+std::optional<RollCall> parse_roll_call(std::span<const std::byte> body) {
+  Reader reader{body};
+  RollCall m;
+  m.topic = reader.u16();
+  return if_complete(reader, m);
+}
+
+Bytes encode(const ReportOf& m) { return Writer{}.u16(m.topic).u32(m.rank).sized(m.body).take(); }
+
+std::optional<ReportOf> parse_report(std::span<const std::byte> body) {
+  Reader reader{body};
+  ReportOf m;
+  m.topic = reader.u16();
+  m.rank = reader.u32();
+  const auto content = reader.sized();
+  reader.require(content.size() <= kMaxReport);
+  if (reader.good()) m.body.assign(content.begin(), content.end());
   return if_complete(reader, std::move(m));
 }
 

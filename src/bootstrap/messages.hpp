@@ -9,15 +9,17 @@
 #include <vector>
 
 #include "bootstrap/frame.hpp"
+#include "bootstrap/group.hpp"
 #include "bootstrap/secret.hpp"
 
 namespace tensorwire::bootstrap {
 
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 /// Greeting, Hello, Admitted: the longest body before a peer is admitted.
 inline constexpr std::size_t kMaxHandshakeBody = 1024;
 inline constexpr std::size_t kMaxText = 512;
 inline constexpr std::size_t kMaxHostName = 64;
+inline constexpr std::size_t kMaxReport = 4096;
 
 struct Greeting {
   std::uint16_t version = kProtocolVersion;
@@ -55,10 +57,23 @@ struct Verdict {
   std::string text;
 };
 
+/// Failed, and Accuse, whose host and accuser the server fills in.
 struct Failure {
   std::uint32_t rank = 0;
   std::string host;
   std::string reason;
+  FailureKind kind = FailureKind::kDied;
+  std::int32_t told_by = -1;
+};
+
+struct RollCall {
+  std::uint16_t topic = 0;
+};
+
+struct ReportOf {
+  std::uint16_t topic = 0;
+  std::uint32_t rank = 0;  ///< whose it is; the server fills it in
+  Bytes body;
 };
 
 [[nodiscard]] Bytes encode(const Greeting& message);
@@ -67,6 +82,8 @@ struct Failure {
 [[nodiscard]] Bytes encode(const Result& message);
 [[nodiscard]] Bytes encode(const Verdict& message);
 [[nodiscard]] Bytes encode(const Failure& message);
+[[nodiscard]] Bytes encode(const RollCall& message);
+[[nodiscard]] Bytes encode(const ReportOf& message);
 /// A text as a whole body: Waiting, Reject, Abort.
 [[nodiscard]] Bytes encode_text(const std::string& text);
 [[nodiscard]] Bytes encode_hosts(const std::vector<std::string>& hosts);
@@ -77,6 +94,8 @@ struct Failure {
 [[nodiscard]] std::optional<Result> parse_result(std::span<const std::byte> body, std::uint32_t world_size);
 [[nodiscard]] std::optional<Verdict> parse_verdict(std::span<const std::byte> body);
 [[nodiscard]] std::optional<Failure> parse_failure(std::span<const std::byte> body);
+[[nodiscard]] std::optional<RollCall> parse_roll_call(std::span<const std::byte> body);
+[[nodiscard]] std::optional<ReportOf> parse_report(std::span<const std::byte> body);
 [[nodiscard]] std::string parse_text(std::span<const std::byte> body);
 [[nodiscard]] std::optional<std::vector<std::string>> parse_hosts(std::span<const std::byte> body,
                                                                   std::uint32_t world_size);

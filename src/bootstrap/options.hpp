@@ -32,7 +32,7 @@ struct GroupOptions {
   std::string master_address = "127.0.0.1";
   std::uint16_t master_port = kDefaultPort;
   std::vector<std::string> more_addresses;  ///< of rank 0: the others try them after master_address
-  std::shared_ptr<Socket> listener;         ///< rank 0: listens at the meeting place already; null: opened by join()
+  std::shared_ptr<Socket> listener;         ///< rank 0: listens at the meeting place already; null: join() does
   std::string job;                 ///< the launcher's job identity; keeps jobs that share a port apart. May be empty.
   std::string secret;              ///< empty: no authentication. Never logged.
   Ps timeout = 60 * kSecond;       ///< bound of join() and of each collective call

@@ -1,7 +1,7 @@
 // How the ranks find one another. Rank 0 listens at the master address and port. Where another program holds that port
 // (a torchrun agent keeps its own store there) rank 0 takes the first free one of the next kPortsTried - 1, and the
 // others look there too: the server speaks first, so a client knows a Tensorwire server of its own job from anything
-// else without sending a byte. The listener is closed as soon as all ranks are in.
+// else without sending a byte. A listener of its own is closed as soon as all ranks are in.
 //
 // A connection that sends garbage or nothing is dropped after kHelloBound and disturbs nobody.
 #pragma once

@@ -106,6 +106,13 @@ class Server {
         members_(static_cast<std::size_t>(options.world_size)),
         host_(own_host_name()) {}
 
+  /// Whoever opened the port ahead may need it again.
+  ~Server() {
+    if (options_.listener) std::swap(listener_, *options_.listener);
+  }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
   Joined run() {
     std::uint16_t port = 0;
     if (options_.listener) {

@@ -185,7 +185,12 @@ UniqueId make_unique_id() {
   return id;
 }
 
-GroupOptions options_of(std::span<const std::byte, kUniqueIdBytes> id, int rank, int world_size) {
+std::shared_ptr<Socket> take_port(std::span<const std::byte, kUniqueIdBytes> id) {
+  return open_ports().take(hex(id.subspan<kJobAt, kJobBytes>()));
+}
+
+GroupOptions options_of(std::span<const std::byte, kUniqueIdBytes> id, int rank, int world_size,
+                        std::shared_ptr<Socket> port) {
   const std::size_t count = static_cast<std::size_t>(id[kAddressCountAt]);
   if (std::memcmp(id.data(), kMagic.data(), kMagic.size()) != 0 || count == 0 || count > kMostAddresses) {
     throw Error{"join by a unique id", "these bytes are not an id of this version",
@@ -206,7 +211,7 @@ GroupOptions options_of(std::span<const std::byte, kUniqueIdBytes> id, int rank,
   options.launcher = "unique id";
   check_options(options);
   if (rank != 0) return options;
-  options.listener = open_ports().take(options.job);
+  options.listener = port ? std::move(port) : take_port(id);
   if (!options.listener && world_size > 1) {
     throw Error{"join by a unique id as rank 0", "this process did not make the id, or has used it before",
                 "Call twGetUniqueId in rank 0's process, once for each communicator"};

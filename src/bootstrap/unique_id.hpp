@@ -24,9 +24,14 @@ using UniqueId = std::array<std::byte, kUniqueIdBytes>;
 /// @throws Error: no port can be opened, the variable names neither an address nor an interface.
 [[nodiscard]] UniqueId make_unique_id();
 
-/// How rank `rank` of `world_size` joins by this id. Rank 0's takes the open port with it: once per id.
+/// How rank `rank` of `world_size` joins by this id. Rank 0's takes the open port with it, once per id, unless the
+/// caller has it.
 /// @throws Error: not an id, made by another version, rank 0 in a process that did not make the id (or used it before).
-[[nodiscard]] GroupOptions options_of(std::span<const std::byte, kUniqueIdBytes> id, int rank, int world_size);
+[[nodiscard]] GroupOptions options_of(std::span<const std::byte, kUniqueIdBytes> id, int rank, int world_size,
+                                      std::shared_ptr<Socket> port = nullptr);
+
+/// The open port of an id that this process made; null if it was taken.
+[[nodiscard]] std::shared_ptr<Socket> take_port(std::span<const std::byte, kUniqueIdBytes> id);
 
 /// How this rank joins the group of all ranks of `group` that give the same colour, in the order of their keys (and of
 /// their ranks, where keys are alike). A collective call. Nothing for a negative colour, which takes no part.

@@ -103,6 +103,13 @@ struct Segment {
   OutputWindow output_window = {};
 };
 
+/// The operation that a peer's last message was of, as far as this rank took it.
+struct Heard {
+  bool any = false;
+  Collective collective = Collective::kAllReduce;
+  std::uint32_t number = 0;  ///< of the operation in the communicator; of send/recv: in its pair
+};
+
 enum class Failure : std::uint8_t { kNone, kTransport, kSignature, kProtocol };
 
 /// Is told of every step that is done: for traces.
@@ -172,6 +179,7 @@ class Runner {
     const char* what;
   };
   [[nodiscard]] Waiting waiting_for() const noexcept;
+  [[nodiscard]] Heard last_heard(std::uint32_t peer) const noexcept;
 
  private:
   /// Both directions between this rank and one peer. Counts never wrap; only their low 12 bits travel.
@@ -185,6 +193,7 @@ class Runner {
     std::uint64_t untold_since = 0;   ///< completed_ when `consumed` first went past `told`
     std::uint64_t released = 0;       ///< bit [sequence % depth]: released, but an earlier one is not
     bool owes_credit = false;         ///< the plan sends nothing back that could carry it
+    Heard last_released;              ///< the operation of the last slot that was given back
   };
 
   /// A bit for each message of a sequence that is in.

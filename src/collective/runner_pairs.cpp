@@ -134,6 +134,7 @@ void Runner::release(const Instance& instance, std::uint32_t peer) noexcept {
   if (pair.consumed == pair.told) pair.untold_since = completed_;
   pair.owes_credit = pair.owes_credit || !returns;
   pair.released |= bit_of(instance.receive_sequence[peer]);
+  pair.last_released = {true, instance.signature.collective, instance.signature.sequence};
   while ((pair.released & bit_of(pair.consumed)) != 0) {
     pair.released &= ~bit_of(pair.consumed);
     arrived_[slot_index(peer, pair.consumed)] = {};
@@ -186,6 +187,17 @@ Runner::Waiting Runner::waiting_for() const noexcept {
     }
   }
   return {config_.ranks, "nothing"};
+}
+
+Heard Runner::last_heard(std::uint32_t peer) const noexcept {
+  const Pair& pair = pairs_[peer];
+  // What lies in slots that were given back may be half overwritten.
+  for (std::uint64_t sequence = pair.heard; sequence > pair.consumed; --sequence) {
+    if (!arrived_[slot_index(peer, sequence - 1)].has(0)) continue;
+    const Signature signature = load_signature(scratch_ + config_.receive_slot(peer, sequence - 1));
+    return {true, signature.collective, signature.sequence};
+  }
+  return pair.last_released;
 }
 
 std::string to_string(const RunnerError& error) {

@@ -37,8 +37,8 @@ twResult_t to_result(comm::CommErrorKind kind) noexcept {
 
 }  // namespace
 
-twComm::twComm(bootstrap::GroupOptions group_options, comm::CommOptions options)
-    : group_options_(std::move(group_options)), options_(std::move(options)) {
+twComm::twComm(bootstrap::GroupOptions group_options, comm::CommOptions options, std::function<void()> when_met)
+    : group_options_(std::move(group_options)), options_(std::move(options)), when_met_(std::move(when_met)) {
   options_.abort_flag = &abort_requested_;
 }
 
@@ -51,12 +51,15 @@ twResult_t twComm::set_up() noexcept try {
   } catch (const Error& error) {
     return end_with(twRemoteError, error.what());
   }
+  group_options_.listener.reset();
+  if (when_met_) std::exchange(when_met_, {})();
   // An abort that came meanwhile, or an exception, is told to the others by the group's end.
   if (abort_requested_) throw Error{"create a communicator", kAbortReason};
   auto communicator = comm::Communicator::create(*group, options_);
   const std::scoped_lock lock{mutex_};
   group_ = std::move(group);
   communicator_ = std::move(communicator);
+  meeting_places_ = communicator_->meeting_places();
   state_.store(twSuccess, std::memory_order_release);
   return twSuccess;
 } catch (const Error& error) {
@@ -118,6 +121,23 @@ std::string twComm::last_line() const {
 void twComm::close() noexcept {
   static_cast<void>(wait_for_set_up());
   give_back();
+  const std::scoped_lock lock{mutex_};
+  meeting_places_.reset();
+}
+
+std::shared_ptr<const bootstrap::MeetingPlaces> twComm::meeting_places() const noexcept {
+  const std::scoped_lock lock{mutex_};
+  return meeting_places_;
+}
+
+void twComm::leave_behind(std::span<const int> excluded, const std::string& reason) noexcept {
+  {
+    const std::scoped_lock lock{mutex_};
+    if (communicator_ == nullptr) return;
+    if (!excluded.empty()) group_->accuse(excluded.front(), bootstrap::FailureKind::kExcluded, reason);
+    communicator_->retire(reason);
+  }
+  static_cast<void>(end_with(twAborted, reason));
 }
 
 /// The farewell to the peers takes place outside of the lock, which questions from other threads need.
@@ -132,12 +152,14 @@ void twComm::give_back() noexcept {
   communicator.reset();
 }
 
+void twComm::interrupt(const std::string& reason) noexcept {
+  const std::scoped_lock lock{mutex_};
+  if (communicator_ != nullptr) communicator_->abort(reason);
+}
+
 void twComm::abort() noexcept {
-  {
-    // The reason first: an operation that saw the mere request would give the peers one that says less.
-    const std::scoped_lock lock{mutex_};
-    if (communicator_ != nullptr) communicator_->abort(kAbortReason);
-  }
+  // The reason first: an operation that saw the mere request would give the peers one that says less.
+  interrupt(kAbortReason);
   request_abort();
   for (const Ps until = monotonic_now() + kAbortBound; monotonic_now() < until;) {
     if (const HandleInUse mine{*this}; mine) {

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 
 #include "bootstrap/group.hpp"
+#include "bootstrap/meeting_places.hpp"
 #include "comm/communicator.hpp"
 #include "tensorwire/tensorwire.h"
 
@@ -17,7 +20,9 @@ class HandleInUse;
 struct twComm {
  public:
   /// Joins by `group_options`, in a thread of its own or before it returns.
-  twComm(tensorwire::bootstrap::GroupOptions group_options, tensorwire::comm::CommOptions options);
+  /// @param when_met called once all ranks have come, before the communicator is made; empty: nothing
+  twComm(tensorwire::bootstrap::GroupOptions group_options, tensorwire::comm::CommOptions options,
+         std::function<void()> when_met = {});
   ~twComm();
   twComm(const twComm&) = delete;
   twComm& operator=(const twComm&) = delete;
@@ -44,9 +49,17 @@ struct twComm {
   /// Of a call that may not be made: the state stays.
   twResult_t refuse(twResult_t result, std::string line) noexcept;
 
+  /// Where its ranks meet to go on without some; also after an error or an abort. Null when it is finalized or alone.
+  [[nodiscard]] std::shared_ptr<const tensorwire::bootstrap::MeetingPlaces> meeting_places() const noexcept;
+  /// Others go on in another communicator: this one is over, and its `excluded` ranks hear why. Needs the handle in
+  /// use.
+  void leave_behind(std::span<const int> excluded, const std::string& reason) noexcept;
+
   /// Awaits the peers, and gives everything back. Needs the handle in use.
   void close() noexcept;
   void abort() noexcept;
+  /// What is under way, here and on all other ranks, fails with this reason.
+  void interrupt(const std::string& reason) noexcept;
   void request_abort() noexcept { abort_requested_.store(true, std::memory_order_relaxed); }
 
   [[nodiscard]] std::string last_line() const;
@@ -60,6 +73,7 @@ struct twComm {
 
   tensorwire::bootstrap::GroupOptions group_options_;
   tensorwire::comm::CommOptions options_;
+  std::function<void()> when_met_;
   std::atomic<twResult_t> state_{twInProgress};
   std::atomic<bool> in_use_{false};
   std::atomic<bool> abort_requested_{false};
@@ -68,6 +82,7 @@ struct twComm {
   std::string line_;
   std::unique_ptr<tensorwire::bootstrap::Group> group_;
   std::unique_ptr<tensorwire::comm::Communicator> communicator_;
+  std::shared_ptr<const tensorwire::bootstrap::MeetingPlaces> meeting_places_;
 };
 
 /// The right to use a handle's communicator: one thread at a time has it.

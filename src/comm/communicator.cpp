@@ -1,5 +1,4 @@
-// What a communicator does beside its operations: it watches, fails, aborts, and tells. communicator_operations.cpp has
-// the operations.
+// The public face of a communicator, and what it tells of itself.
 #include "comm/communicator.hpp"
 
 #include <fmt/format.h>
@@ -12,20 +11,6 @@
 #include "comm/communicator_state.hpp"
 
 namespace tensorwire::comm {
-
-namespace {
-
-/// When the link fails, the group often knows the real cause a moment later: a rank that died.
-constexpr Ps kCauseGrace = 300 * kMillisecond;
-/// Credit goes with the next write of an operation; so long without one is too long for who may need it.
-constexpr Ps kCreditPatience = 1 * kMillisecond;
-constexpr Ps kDrainBound = 1 * kSecond;
-// A healthy wait is far shorter; with the retry limit of about half a second after it, a dead peer is told within 2 s.
-constexpr Ps kProbeInterval = 1 * kSecond;
-
-std::string seconds_text(Ps duration) { return fmt::format("{:.3g} s", static_cast<double>(duration) / kSecond); }
-
-}  // namespace
 
 bool Communicator::State::write(const WriteRequest& request) noexcept {
   if (request.token != collective::kNoToken) ++user_writes_;
@@ -42,113 +27,6 @@ bool Communicator::State::post(const WriteRequest& request) noexcept {
   return link_->post_write(changed);
 }
 
-bool Communicator::State::watch() noexcept {
-  Operation& operation = operation_;
-  if (abort_requested_.load(std::memory_order_acquire)) {
-    const std::scoped_lock lock{abort_mutex_};
-    return fail(CommErrorKind::kAborted, -1, "aborted: " + abort_reason_);
-  }
-  if (abort_is_asked()) return fail(CommErrorKind::kAborted, -1, "aborted by a request");
-  if (group_->failed()) return fail_by_group();
-  const Ps now = monotonic_now();
-  if (operation.idle_since == 0) {
-    operation.idle_since = now;
-    if (options_.operation_timeout > 0) operation.deadline = now + options_.operation_timeout;
-    operation.probe_at = now + kProbeInterval;
-    if (options_.straggler_warning > 0) operation.warn_at = now + options_.straggler_warning;
-    return true;
-  }
-  if (!operation.credit_told && now - operation.idle_since > kCreditPatience) {
-    operation.credit_told = true;
-    runner_->flush_credit(true);
-  }
-  if (now >= operation.warn_at) {
-    operation.warn_at = kNever;
-    log_warn(fmt::format("rank {}: {} has waited {}; {}", config_.rank, operation_name(),
-                         seconds_text(now - operation.idle_since), waiting_text()));
-    if (const auto waiting = waiting_for(); waiting.peer < config_.ranks) {
-      observer_->straggles(static_cast<int>(waiting.peer));
-    }
-  }
-  if (now >= operation.probe_at) {
-    operation.probe_at = now + kProbeInterval;
-    if (const auto waiting = waiting_for(); waiting.peer < config_.ranks) link_->probe(waiting.peer);
-  }
-  if (now < operation.deadline) return true;
-  const auto waiting = waiting_for();
-  const bool for_peer = waiting.peer < config_.ranks;
-  return fail(CommErrorKind::kTimeout, for_peer ? static_cast<int>(waiting.peer) : -1,
-              fmt::format("not over within {}; {}", seconds_text(options_.operation_timeout), waiting_text()));
-}
-
-std::string Communicator::State::waiting_text() const {
-  const auto waiting = waiting_for();
-  if (waiting.peer >= config_.ranks) return "waiting for nobody";
-  return fmt::format("waiting for {} {}", group_->name(static_cast<int>(waiting.peer)), waiting.what);
-}
-
-bool Communicator::State::refuse(const std::string& why) noexcept {
-  error_ = CommError{CommErrorKind::kArgument, -1,
-                     fmt::format("{} on rank {}: {}", name_of(operation_.collective), config_.rank, why)};
-  return false;
-}
-
-bool Communicator::State::fail(CommErrorKind kind, int peer, const std::string& why) noexcept {
-  if (broken_) return false;
-  broken_ = true;
-  operation_.under_way = false;
-  error_ = CommError{kind, peer, fmt::format("{} on rank {}: {}", operation_name(), config_.rank, why)};
-  // The caller may free its buffers now. Where ranks disagree all of them are well and the writes end by themselves;
-  // the queue pairs live on, because the others need our signatures to see the disagreement too.
-  if (kind != CommErrorKind::kDisagreement || !drain_user_writes()) link_->abandon();
-  // The others learn at once what they could only find out by waiting. A rank that died they see themselves; and where
-  // ranks disagree, each names the culprit better than we could.
-  if (kind != CommErrorKind::kPeerFailed && kind != CommErrorKind::kDisagreement) group_->abort(error_->line);
-  const auto waiting = waiting_for();
-  observer_->failed({error_->line, peer, waiting.peer, waiting.what});
-  return false;
-}
-
-bool Communicator::State::drain_user_writes() noexcept {
-  Waiter waiter{options_.wait, *link_};
-  for (const Ps until = monotonic_now() + kDrainBound; user_writes_ != 0 && monotonic_now() < until;) {
-    const int count = link_->poll(events_);
-    if (count < 0) return false;
-    for (int i = 0; i < count; ++i) {
-      if (events_[static_cast<std::size_t>(i)].kind == LinkEventKind::kSent) --user_writes_;
-    }
-    if (count == 0) waiter.pause();
-  }
-  return user_writes_ == 0;
-}
-
-bool Communicator::State::fail_by_group() noexcept {
-  const auto failed = group_->failed_rank();
-  if (!failed) return fail(CommErrorKind::kPeerFailed, -1, "a rank failed");
-  return fail(CommErrorKind::kPeerFailed, failed->rank,
-              fmt::format("rank {} on {} failed: {}", failed->rank, failed->host, failed->reason));
-}
-
-bool Communicator::State::fail_by_link() noexcept {
-  for (const Ps until = monotonic_now() + kCauseGrace; monotonic_now() < until && !group_->failed();) {
-    const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&pause, nullptr);
-  }
-  if (group_->failed()) return fail_by_group();
-  const LinkFailure* failure = link_->failure();
-  if (failure == nullptr) return fail(CommErrorKind::kTransport, -1, "the link failed without a reason");
-  return fail(CommErrorKind::kTransport, static_cast<int>(failure->peer), failure->line);
-}
-
-bool Communicator::State::fail_by_runner() noexcept {
-  const collective::RunnerError& error = runner_->error();
-  if (error.failure == collective::Failure::kTransport) return fail_by_link();
-  const bool disagrees = error.failure == collective::Failure::kSignature;
-  std::string why = to_string(error) + " (" + group_->host(static_cast<int>(error.peer)) + ")";
-  if (disagrees) why += ". All ranks must make the same calls in the same order";
-  return fail(disagrees ? CommErrorKind::kDisagreement : CommErrorKind::kInternal, static_cast<int>(error.peer), why);
-}
-
 bool Communicator::State::register_buffer(const void* address, std::size_t bytes) noexcept try {
   if (broken_) return false;
   static_cast<void>(link_->key_of(address, bytes));
@@ -163,16 +41,6 @@ bool Communicator::State::register_output(void* address, std::size_t bytes) noex
   return true;
 } catch (const std::exception& error) {
   return refuse(error.what());
-}
-
-void Communicator::State::abort(const std::string& reason) noexcept {
-  {
-    const std::scoped_lock lock{abort_mutex_};
-    if (abort_requested_.load(std::memory_order_relaxed)) return;
-    abort_reason_ = reason;
-  }
-  abort_requested_.store(true, std::memory_order_release);
-  group_->abort(reason);
 }
 
 CommStats Communicator::State::stats() const {
@@ -227,6 +95,10 @@ void Communicator::deregister_buffer(const void* address, std::size_t bytes) noe
   state_->link().forget(address, bytes);
 }
 void Communicator::abort(const std::string& reason) noexcept { state_->abort(reason); }
+void Communicator::retire(const std::string& why) noexcept { state_->retire(why); }
+std::shared_ptr<const bootstrap::MeetingPlaces> Communicator::meeting_places() const noexcept {
+  return state_->meeting_places();
+}
 const CommError* Communicator::error() const noexcept { return state_->error(); }
 CommStats Communicator::stats() const { return state_->stats(); }
 std::optional<std::uint64_t> Communicator::device_counter(std::string_view name) const {

@@ -23,6 +23,10 @@
 #include "comm/statistics.hpp"
 #include "comm/wait_policy.hpp"
 
+namespace tensorwire::bootstrap {
+class MeetingPlaces;
+}
+
 namespace tensorwire::comm {
 
 /// How the packets of the communicator's queue pairs may travel.
@@ -49,6 +53,8 @@ struct CommOptions {
   Ps operation_timeout = 60 * kSecond;    ///< wall-clock bound of one operation; 0: never
   Ps straggler_warning = 1 * kSecond;     ///< a warning that names who is waited for; 0: never
   std::uint16_t communicator_number = 0;  ///< part of every signature; distinct for communicators of one group
+
+  std::uint64_t lineage = 0;  ///< a number for how the ranks came together: refused where they disagree
 
   /// Once true, the operation under way or the next one is aborted: for those who may do no more than set a flag, as a
   /// signal handler. Null: nobody. Outlives the communicator.
@@ -154,6 +160,12 @@ class Communicator {
 
   /// From any thread: the operation under way and all later ones fail, here and on all other ranks.
   void abort(const std::string& reason) noexcept;
+
+  /// Ends it for good, well or failed: its queue pairs go to ERR and its registrations are gone, so that nothing of a
+  /// peer arrives here any more. Questions may follow, and operations, which fail.
+  void retire(const std::string& why) noexcept;
+  /// Where its ranks meet again to go on without some of them. Null where it has no peers.
+  [[nodiscard]] std::shared_ptr<const bootstrap::MeetingPlaces> meeting_places() const noexcept;
 
   /// The error of the last call that returned false, or null.
   [[nodiscard]] const CommError* error() const noexcept;

@@ -28,7 +28,7 @@ bool Communicator::State::begin(std::span<const Transfer> transfers) noexcept tr
   shape.collective = collective::Collective::kSendRecv;
   shape.count = transfers.empty() ? 0 : transfers.front().count;
   shape.dtype = transfers.empty() ? collective::DType::kFloat32 : transfers.front().dtype;
-  observe(shape, collective::Algorithm::kDirect);
+  observe(shape, collective::Algorithm::kDirect, exchanges_, shape.count);
   begin_segments();
   return true;
 } catch (const std::exception& error) {

@@ -81,7 +81,7 @@ bool Communicator::State::begin(const Call& call) noexcept try {
   register_memory(extent.input * element_bytes(call.dtype), extent.output * element_bytes(call.dtype));
   operation_.last_segment = runner_->begun() + operation_.programs->cut.segments;
   operation_.under_way = true;
-  observe(shape, operation_.programs->algorithm);
+  observe(shape, operation_.programs->algorithm, operation_sequence_, operation_.programs->signature_count);
   begin_segments();
   return true;
 } catch (const std::exception& error) {
@@ -145,8 +145,13 @@ void Communicator::State::register_memory(std::uint64_t input_bytes, std::uint64
   operation_.output_window = output.window;
 }
 
-void Communicator::State::observe(const collective::Shape& shape, collective::Algorithm algorithm) noexcept {
-  operation_.observed = observer_->begin(info_of(operation_sequence_ + exchanges_, shape, algorithm));
+void Communicator::State::observe(const collective::Shape& shape, collective::Algorithm algorithm, std::uint64_t number,
+                                  std::uint64_t count) noexcept {
+  const Ps now = monotonic_now();
+  board_.begin({config_.communicator, algorithm, shape.dtype, shape.op, static_cast<std::uint32_t>(number), count,
+                shape.collective, shape.root},
+               operation_.bytes, now);
+  operation_.observed = observer_->begin(info_of(operation_sequence_ + exchanges_, shape, algorithm), now);
 }
 
 bool Communicator::State::finish() noexcept {
@@ -200,7 +205,9 @@ bool Communicator::State::is_over() const noexcept {
 
 void Communicator::State::end_operation() noexcept {
   operation_.under_way = false;
-  observer_->end(operation_.observed, operation_.idle_since, last_arrival_peer_);
+  const Ps now = monotonic_now();
+  board_.end(now);
+  observer_->end(operation_.observed, now, operation_.idle_since, last_arrival_peer_);
   if (operation_.programs == nullptr) {
     ++exchanges_;
   } else {

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "base/bytes.hpp"
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
@@ -42,6 +43,7 @@ std::vector<SharedOption> shared_options(const CommOptions& options) {
       {"one-shot threshold of two ranks", options.thresholds.one_shot_bytes_pair},
       {"threshold of slots", options.thresholds.slot_bytes},
       {"communicator number", options.communicator_number},
+      {"list of excluded ranks (as a number)", options.lineage},
   };
 }
 
@@ -80,6 +82,7 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& asked)
   config_.slot_bytes = options.slot_payload_bytes + collective::kSlotHeaderBytes;
   config_.communicator = options.communicator_number;
   agree_on_options();
+  if (config_.ranks > 1) meeting_places_ = std::make_shared<const bootstrap::MeetingPlaces>(group);
   if (options_.wait == WaitPolicy::kAuto) options_.wait = choose_wait_policy(usable_cores(), count_local_ranks());
 
   scratch_.emplace(config_.scratch_bytes(), "scratch memory", "Use smaller slots or a smaller depth");
@@ -97,12 +100,14 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& asked)
   trace_ = observer_->trace();
   runner_->watch_steps(trace_);
   log_info(describe());
+  group_->set_reporter(config_.communicator, [this] { return to_bytes(board_.read(monotonic_now())); });
 }
 
 // What we wrote last may still be on its way, and on the same host the peer even fetches it from our memory: the queue
 // pairs must live until every peer has it. A peer that is at this point too has got all it waited for. After a
 // disagreement it is the same: the others still need our signature to see it themselves.
 Communicator::State::~State() {
+  group_->set_reporter(config_.communicator, {});
   const bool disagreed = broken_ && error_->kind == CommErrorKind::kDisagreement;
   const bool by_exception = std::uncaught_exceptions() > exceptions_at_birth_;
   note_failed_group();

@@ -1,5 +1,5 @@
-// What a communicator is made of. Internal to communicator*.cpp: set-up is in communicator_setup.cpp, operations are in
-// communicator.cpp.
+// What a communicator is made of. Internal to communicator*.cpp, one job each: set-up, operations, exchange, failure;
+// communicator.cpp has the rest.
 #pragma once
 
 #include <array>
@@ -9,11 +9,14 @@
 
 #include "base/mapped_memory.hpp"
 #include "bootstrap/group.hpp"
+#include "bootstrap/meeting_places.hpp"
+#include "comm/activity_board.hpp"
 #include "comm/communicator.hpp"
 #include "comm/observe/observer.hpp"
 #include "comm/observe/traced_actions.hpp"
 #include "comm/program_cache.hpp"
 #include "comm/staging.hpp"
+#include "comm/testimony.hpp"
 
 namespace tensorwire::comm {
 
@@ -36,6 +39,7 @@ class Communicator::State final : public TracedActions {
   bool register_output(void* address, std::size_t bytes) noexcept;
   bool register_buffer(const void* address, std::size_t bytes) noexcept;
   void abort(const std::string& reason) noexcept;
+  void retire(const std::string& why) noexcept;
   [[nodiscard]] CommStats stats() const;
   [[nodiscard]] std::string describe() const;
 
@@ -44,6 +48,9 @@ class Communicator::State final : public TracedActions {
   [[nodiscard]] Link& link() const noexcept { return *link_; }
   [[nodiscard]] const collective::RunnerConfig& config() const noexcept { return config_; }
   [[nodiscard]] const CommOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const std::shared_ptr<const bootstrap::MeetingPlaces>& meeting_places() const noexcept {
+    return meeting_places_;
+  }
 
  private:
   /// The operation under way, or the last one.
@@ -67,6 +74,17 @@ class Communicator::State final : public TracedActions {
     Ps deadline = kNever;
     Ps warn_at = kNever;
     Ps probe_at = kNever;  ///< when the transport of the peer that is waited for is asked for a sign of life
+    Ps look_at = kNever;   ///< when it is told anew, to those who ask, who is waited for
+    Ps ask_at = kNever;    ///< when all ranks are asked what they are doing
+    Ps judge_at = kNever;  ///< when their answers should be here
+  };
+
+  /// Whom the other ranks hear of when this one fails.
+  enum class Tell : std::uint8_t {
+    kNobody,       ///< they know
+    kSelf,         ///< this rank gives up
+    kAccused,      ///< the rank that is to blame
+    kSelfAccused,  ///< this rank is to blame
   };
 
   // communicator_setup.cpp
@@ -93,7 +111,9 @@ class Communicator::State final : public TracedActions {
   bool may_begin(collective::Collective collective) noexcept;
   /// Bytes of the user's tensors on this rank.
   void register_memory(std::uint64_t input_bytes, std::uint64_t output_bytes);
-  void observe(const collective::Shape& shape, collective::Algorithm algorithm) noexcept;
+  /// @param number and @param count as its signature has them
+  void observe(const collective::Shape& shape, collective::Algorithm algorithm, std::uint64_t number,
+               std::uint64_t count) noexcept;
   [[nodiscard]] bool is_over() const noexcept;
   void end_operation() noexcept;
 
@@ -104,14 +124,30 @@ class Communicator::State final : public TracedActions {
   void begin_stream_segments() noexcept;
   [[nodiscard]] const Stream* unfinished_stream() const noexcept;
 
-  // communicator.cpp
-  bool post(const WriteRequest& request) noexcept;
   /// Begins what can be, and gives back credit.
   void begin_segments() noexcept;
   void take_events(int count) noexcept;
   void look_once_more() noexcept;
+
+  // communicator.cpp
+  bool post(const WriteRequest& request) noexcept;
+
+  // communicator_watch.cpp
   /// Looks at what polls do not show: abort, dead ranks, the clock. False: failed.
   bool watch() noexcept;
+  void start_watch(Ps now) noexcept;
+  /// Makes known whom this rank waits for.
+  void look_around(Ps now) noexcept;
+  /// A roll call; the answers are there at judge_at.
+  void ask_all_ranks(Ps now) noexcept;
+  /// Until somebody says what it heard of a rank, or the bound has passed.
+  void hear_of(int rank, Ps bound) noexcept;
+  /// The same, awaited: until all have answered, the group fails or the bound has passed.
+  void hear_all_ranks(Ps bound) noexcept;
+  /// What all ranks said, by rank; of this one, what it would say.
+  [[nodiscard]] std::vector<Testimony> testimonies() const;
+  [[nodiscard]] std::string last_act_of(int rank) const;
+  void warn_of_straggler(Ps now) noexcept;
   [[nodiscard]] bool abort_is_asked() const noexcept {
     return options_.abort_flag != nullptr && options_.abort_flag->load(std::memory_order_relaxed);
   }
@@ -121,11 +157,16 @@ class Communicator::State final : public TracedActions {
   /// "all-reduce 17"
   [[nodiscard]] std::string operation_name() const;
 
+  // communicator_failure.cpp
   bool refuse(const std::string& why) noexcept;
-  bool fail(CommErrorKind kind, int peer, const std::string& why) noexcept;
+  /// @param peer the rank to blame, -1 for none
+  bool fail(CommErrorKind kind, int peer, const std::string& why, Tell tell = Tell::kSelf) noexcept;
   bool fail_by_group() noexcept;
   bool fail_by_link() noexcept;
   bool fail_by_runner() noexcept;
+  bool fail_by_timeout() noexcept;
+  /// Whether the ranks' own words show a disagreement; then this rank has failed by it.
+  bool fail_by_testimony(Tell tell) noexcept;
   /// Waits until no write reads user memory any more, a second at most. False: some still do.
   bool drain_user_writes() noexcept;
 
@@ -133,9 +174,12 @@ class Communicator::State final : public TracedActions {
   CommOptions options_;
   int exceptions_at_birth_;
   collective::RunnerConfig config_;
+  std::shared_ptr<const bootstrap::MeetingPlaces> meeting_places_;
   std::optional<MappedMemory> scratch_;
   std::unique_ptr<Link> link_;
   std::optional<Observer> observer_;
+  ActivityBoard board_;
+  Ps asked_ = 0;  ///< the last roll call of this rank
   std::optional<collective::Runner> runner_;
   std::optional<ProgramCache> programs_;
   std::array<LinkEvent, 32> events_;

@@ -48,7 +48,8 @@ struct UserOutput {
 /// Why a link can no longer be used.
 struct LinkFailure {
   std::uint32_t peer = 0;
-  std::string line;  ///< operation, status, both ends, likely cause, what to do
+  std::string line;          ///< operation, status, both ends, likely cause, what to do
+  bool unreachable = false;  ///< nothing is wrong on this side: the peer does not answer
 };
 
 struct PeerStats {
@@ -113,6 +114,9 @@ class Link {
   /// called afterwards but failure(), stats() and describe(). For links that read memory only inside their calls there
   /// is nothing to do.
   virtual void abandon() noexcept {}
+  /// The communicator is over: as abandon(), and no peer can write here any more, whenever it tries. Only questions may
+  /// follow.
+  virtual void retire() noexcept { abandon(); }
 
   /// The first failure, or null.
   [[nodiscard]] virtual const LinkFailure* failure() const noexcept = 0;

@@ -55,4 +55,9 @@ void RegistrationCache::forget(const void* address, std::size_t bytes) noexcept 
   last_ = evict_at_ = 0;
 }
 
+void RegistrationCache::clear() noexcept {
+  regions_.clear();
+  last_ = evict_at_ = 0;
+}
+
 }  // namespace tensorwire::comm

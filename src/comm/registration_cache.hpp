@@ -22,6 +22,7 @@ class RegistrationCache {
   /// Likewise, for peers to write into. The region lives until its range is forgotten or many others came.
   [[nodiscard]] const verbs::MemoryRegion& writable(void* address, std::size_t bytes);
   void forget(const void* address, std::size_t bytes) noexcept;
+  void clear() noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return regions_.size(); }
 
  private:

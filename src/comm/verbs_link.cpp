@@ -94,8 +94,8 @@ int VerbsLink::poll(std::span<LinkEvent> events) noexcept {
   if (completion_count_ == 0) {
     const int found = queue_->poll(completions_);
     if (found < 0) {
-      failure_ = LinkFailure{setup_.rank,
-                             fmt::format("poll the completion queue of {}: {}", context_->name(), errno_text(-found))};
+      failure_ = LinkFailure{
+          setup_.rank, fmt::format("poll the completion queue of {}: {}", context_->name(), errno_text(-found)), false};
       return -1;
     }
     first_completion_ = 0;
@@ -119,6 +119,7 @@ bool VerbsLink::take(const ibv_wc& completion, LinkEvent& event, bool& is_event)
     const auto found = lane_by_qpn_.find(completion.qp_num);
     const std::uint32_t index = found != lane_by_qpn_.end() ? found->second : 0;
     fail(index, verbs::explain_completion(completion, "RDMA WRITE WITH IMMEDIATE", ends_of(lanes_[index])));
+    failure_->unreachable = completion.status == IBV_WC_RETRY_EXC_ERR;
     return false;
   }
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
@@ -176,9 +177,17 @@ void VerbsLink::abandon() noexcept {
   }
 }
 
+/// The queue pairs in ERR refuse what a peer still has under way, and so would a new one: its rkeys are of memory that
+/// is not registered any more.
+void VerbsLink::retire() noexcept {
+  abandon();
+  user_memory_.clear();
+  scratch_region_ = {};
+}
+
 void VerbsLink::fail(std::uint32_t lane, const ErrorParts& parts) noexcept {
   if (failure_) return;
-  failure_ = LinkFailure{lanes_[lane].peer, Error{parts}.what()};
+  failure_ = LinkFailure{lanes_[lane].peer, Error{parts}.what(), false};
 }
 
 verbs::Endpoints VerbsLink::ends_of(const Lane& lane) const {

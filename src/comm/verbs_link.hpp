@@ -42,6 +42,7 @@ class VerbsLink final : public Link {
   void probe(std::uint32_t peer) noexcept override;
   void wait(Ps bound) noexcept override;
   void abandon() noexcept override;
+  void retire() noexcept override;
   [[nodiscard]] const LinkFailure* failure() const noexcept override { return failure_ ? &*failure_ : nullptr; }
   [[nodiscard]] PeerStats stats(std::uint32_t peer) const noexcept override { return peers_[peer].tally.read(); }
   [[nodiscard]] std::string describe(std::uint32_t peer) const override;

@@ -134,6 +134,8 @@ void RankProcess::wait_joined() const {
 
 void RankProcess::kill() const { ::kill(pid_, SIGKILL); }
 
+void RankProcess::resume() const { ::kill(pid_, SIGCONT); }
+
 std::string RankProcess::last_words() const {
   std::string words;
   char c = 0;

@@ -31,6 +31,8 @@ class RankProcess {
 
   void wait_joined() const;
   void kill() const;
+  /// After it stopped itself.
+  void resume() const;
   /// Blocks until the process has ended.
   std::string last_words() const;
 

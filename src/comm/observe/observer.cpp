@@ -47,15 +47,13 @@ Observer::~Observer() {
   process_exits();
 }
 
-std::uint64_t Observer::begin(const OperationInfo& info) noexcept {
-  const Ps now = monotonic_now();
+std::uint64_t Observer::begin(const OperationInfo& info, Ps now) noexcept {
   running_since_.store(now, std::memory_order_relaxed);
   if (trace_) trace_->begin_operation(info.number);
   return record_.begin(info, now);
 }
 
-void Observer::end(std::uint64_t ordinal, Ps idle_since, std::uint32_t last_peer) noexcept {
-  const Ps now = monotonic_now();
+void Observer::end(std::uint64_t ordinal, Ps now, Ps idle_since, std::uint32_t last_peer) noexcept {
   const Ps waited = idle_since != 0 ? now - idle_since : 0;
   const FlightRecord::Entry& entry = record_.end(ordinal, now, waited, last_peer);
   statistics_.add(entry.info.collective, entry.info.bytes, now - entry.begun);

@@ -33,10 +33,10 @@ class Observer {
 
   // The thread that runs operations.
   /// @return its ordinal, for end().
-  std::uint64_t begin(const OperationInfo& info) noexcept;
+  std::uint64_t begin(const OperationInfo& info, Ps now) noexcept;
   /// It ended well. @param idle_since when polls began to find nothing, 0 if they never did; @param last_peer the one
   /// whose message came last.
-  void end(std::uint64_t ordinal, Ps idle_since, std::uint32_t last_peer) noexcept;
+  void end(std::uint64_t ordinal, Ps now, Ps idle_since, std::uint32_t last_peer) noexcept;
   /// The operation under way has waited so long for this peer that somebody should know.
   void straggles(int peer) noexcept { straggler_.store(peer, std::memory_order_relaxed); }
   /// The communicator failed, for good.
