@@ -114,6 +114,8 @@ TEST(Shrink, RanksThatAreWellMayGoOneByOneAndNothingIsLeftOpen) {
     twComm_t comm = init_rank(group);
     reduce_and_check(comm, 3);
     for (int gone = 0; gone < 2; ++gone) {
+      group.barrier();  // the one that goes is done with its last operation
+      if (group.rank() < gone) continue;
       if (group.rank() == gone) {
         // Excluded while it is well: it hears of it from its next operation.
         std::vector<float> data(kCount, 1.0F);
@@ -121,7 +123,7 @@ TEST(Shrink, RanksThatAreWellMayGoOneByOneAndNothingIsLeftOpen) {
         while (result == twSuccess) result = reduce(comm, data);
         expect(result, twRemoteError, "an operation of an excluded rank", comm);
         expect_line(twGetLastError(comm), "the other ranks go on without rank 0 (twCommShrink)");
-        break;
+        continue;
       }
       twComm_t made = shrink(comm, {0});
       std::vector<float> data(kCount, 1.0F);
