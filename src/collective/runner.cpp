@@ -70,9 +70,14 @@ bool Runner::can_begin() const noexcept {
   const Instance& instance = instances_[begun_ % config_.send_slots];
   if (instance.active) return false;
   // Its send slot may be read once more, for a retransmission, until every peer has consumed what came from it.
-  return std::ranges::all_of(instance.send_peers, [&](std::uint16_t peer) {
-    return pairs_[peer].peer_consumed > instance.send_sequence[peer];
+  return holder_of_send_slot(instance) == config_.ranks;
+}
+
+std::uint32_t Runner::holder_of_send_slot(const Instance& instance) const noexcept {
+  const auto holder = std::ranges::find_if(instance.send_peers, [&](std::uint16_t peer) {
+    return pairs_[peer].peer_consumed <= instance.send_sequence[peer];
   });
+  return holder != instance.send_peers.end() ? *holder : config_.ranks;
 }
 
 void Runner::begin(const Segment& segment) noexcept {

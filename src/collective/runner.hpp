@@ -179,6 +179,8 @@ class Runner {
     const char* what;
   };
   [[nodiscard]] Waiting waiting_for() const noexcept;
+  /// Likewise the next segment, where it cannot begin.
+  [[nodiscard]] Waiting waiting_to_begin() const noexcept;
   [[nodiscard]] Heard last_heard(std::uint32_t peer) const noexcept;
 
  private:
@@ -219,6 +221,8 @@ class Runner {
   };
 
   void fail_protocol(std::uint32_t peer, const char* detail) noexcept;
+  /// The peer that may still need what the next segment's send slot holds; ranks for none.
+  [[nodiscard]] std::uint32_t holder_of_send_slot(const Instance& instance) const noexcept;
   /// Takes the next sequence from the peer for the segment, and what has arrived of it already.
   void claim(Instance& instance, std::uint32_t peer) noexcept;
   void take_message(Instance& instance, const Program& program, std::uint32_t peer, std::uint32_t message) noexcept;

@@ -189,6 +189,12 @@ Runner::Waiting Runner::waiting_for() const noexcept {
   return {config_.ranks, "nothing"};
 }
 
+Runner::Waiting Runner::waiting_to_begin() const noexcept {
+  const Instance& instance = instances_[begun_ % config_.send_slots];
+  if (instance.active) return waiting_for();
+  return {holder_of_send_slot(instance), "to take what was sent to it before"};
+}
+
 Heard Runner::last_heard(std::uint32_t peer) const noexcept {
   const Pair& pair = pairs_[peer];
   // What lies in slots that were given back may be half overwritten.

@@ -120,9 +120,13 @@ const Communicator::State::Stream* Communicator::State::unfinished_stream() cons
 
 collective::Runner::Waiting Communicator::State::waiting_for() const noexcept {
   const collective::Runner::Waiting waiting = runner_->waiting_for();
-  if (waiting.peer < config_.ranks || operation_.programs != nullptr || !runner_->idle()) return waiting;
+  if (waiting.peer < config_.ranks) return waiting;
   const Stream* stream = unfinished_stream();
-  if (stream == nullptr) return waiting;
+  const bool all_begun = operation_.programs != nullptr ? operation_.segments_begun == operation_.programs->cut.segments
+                                                        : stream == nullptr;
+  if (all_begun) return waiting;
+  const collective::Runner::Waiting to_begin = runner_->waiting_to_begin();
+  if (to_begin.peer < config_.ranks || stream == nullptr || !runner_->idle()) return to_begin;
   return {stream->peer, stream->sends ? "to receive what was sent before" : "to send"};
 }
 

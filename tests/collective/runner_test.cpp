@@ -330,6 +330,23 @@ TEST_F(RunnerErrors, NamesWhomItWaitsFor) {
   EXPECT_STREQ(runner_->waiting_for().what, "to send its part");
 }
 
+TEST_F(RunnerErrors, NamesWhoKeepsItFromBeginning) {
+  EXPECT_EQ(runner_->waiting_to_begin().peer, 2U) << "nobody";
+  std::uint32_t sequence = 0;
+  for (; runner_->can_begin(); ++sequence) {
+    store({9, Algorithm::kOneShot, DType::kFloat32, Op::kSum, 0, 16, Collective::kAllReduce, 0},
+          aligned() + config().receive_slot(1, sequence));
+    begin();
+    runner_->on_arrival(1, Immediate{sequence, 0, 0}.pack());
+  }
+  EXPECT_TRUE(runner_->idle());
+  EXPECT_EQ(runner_->waiting_for().peer, 2U) << "all that began is over";
+  EXPECT_EQ(runner_->waiting_to_begin().peer, 1U);
+  runner_->on_arrival(1, Immediate{0, 1, kCreditMessage}.pack());
+  EXPECT_TRUE(runner_->can_begin());
+  EXPECT_EQ(runner_->waiting_to_begin().peer, 2U);
+}
+
 TEST_F(RunnerErrors, ProgramsThatDoNotFitAreRefused) {
   EXPECT_THROW(runner_->reserve(build_one_shot({2, 257, DType::kFloat32, Op::kSum}, 0)), Error);
   EXPECT_THROW(runner_->reserve(build_one_shot({3, 1, DType::kFloat32, Op::kSum}, 0)), Error);
