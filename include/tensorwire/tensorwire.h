@@ -84,8 +84,16 @@ typedef enum {
   twPathPackets = 1 /* RoCEv2 packets always */
 } twPath_t;
 
-/* How a communicator is made. Begin with TW_CONFIG_INITIALIZER and set what you want. `depth` and `slotBytes` must be
- * the same on all ranks. */
+/* What an algorithm may do to the order in which the ranks' values are added. Whatever it is, all ranks get the same
+ * bits, in every run. */
+typedef enum {
+  twOrderAny = 0,           /* fixed for each size and algorithm */
+  twOrderRank = 1,          /* ((x0 + x1) + x2) + ..., in fp32, rounded once */
+  twOrderBatchInvariant = 2 /* an element's sum does not depend on where it lies, nor on how many there are */
+} twOrder_t;
+
+/* How a communicator is made. Begin with TW_CONFIG_INITIALIZER and set what you want. `depth`, `slotBytes`
+ * and `order` must be the same on all ranks. */
 typedef struct {
   size_t size;        /* sizeof(twConfig_t), by the initializer */
   int blocking;       /* 1 (default); 0: twCommInit* return at once with twInProgress and set-up goes on in a thread */
@@ -98,12 +106,13 @@ typedef struct {
   int slotBytes;          /* of each such message: a multiple of 64; default 256 KiB, less with more than 16 ranks */
   int operationTimeoutMs; /* bound of one operation, default 60000; 0: never */
   int warningMs;          /* a log line names the rank that is waited for after so long, default 1000; 0: never */
+  int order;              /* a twOrder_t; default twOrderAny */
 } twConfig_t;
 
 #define TW_CONFIG_INITIALIZER                                                                                     \
   {                                                                                                               \
     sizeof(twConfig_t), TW_UNDEFINED, NULL, TW_UNDEFINED, TW_UNDEFINED, TW_UNDEFINED, TW_UNDEFINED, TW_UNDEFINED, \
-        TW_UNDEFINED, TW_UNDEFINED, TW_UNDEFINED                                                                  \
+        TW_UNDEFINED, TW_UNDEFINED, TW_UNDEFINED, TW_UNDEFINED                                                    \
   }
 
 /* ---- Library ------------------------------------------------------------------------------------------------------
@@ -129,7 +138,8 @@ TW_API twResult_t twGetUniqueId(twUniqueId* id);
 /* Rank `rank` of `nranks` joins; returns when all are in, or after TENSORWIRE_BOOTSTRAP_TIMEOUT (60 s) with a line that
  * names the ranks that are missing. On an error *comm is NULL. Within a group twGroupEnd waits instead, so that one
  * thread can make several ranks.
- * @errors twInvalidArgument, twSystemError (no device, no memory), twRemoteError (ranks missing or of other options) */
+ * @errors twInvalidArgument, twSystemError (no device, no memory, ranks of other options), twRemoteError (ranks missing)
+ */
 TW_API twResult_t twCommInitRank(twComm_t* comm, int nranks, twUniqueId id, int rank);
 /* The same with a configuration; NULL for the defaults. */
 TW_API twResult_t twCommInitRankConfig(twComm_t* comm, int nranks, twUniqueId id, int rank, const twConfig_t* config);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/error.hpp"
+#include "base/round_up.hpp"
 #include "base/units.hpp"
 
 namespace tensorwire {
@@ -16,10 +17,6 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = 2U << 20;
 constexpr std::size_t kWorthHugePages = 256U << 10;
-
-constexpr std::size_t round_up(std::size_t value, std::size_t unit) noexcept {
-  return (value + unit - 1) / unit * unit;
-}
 
 /// Older kernels place a mapping anywhere: map one huge page more and give the ends back.
 std::byte* map_aligned(std::size_t size, std::size_t alignment) noexcept {

@@ -6,6 +6,10 @@
 
 namespace tensorwire::collective {
 
+/// A segment of what goes straight into outputs, which no slot bounds: long enough to hide that its place is told
+/// first, short enough to fill a tree of ranks.
+inline constexpr std::uint64_t kWindowSegmentBytes = 4 << 20;
+
 /// Every rank writes its whole tensor to every other: one hop, (n-1) x bytes sent by each rank. Sums in rank order.
 [[nodiscard]] Program build_one_shot(const Shape& shape, std::uint32_t rank,
                                      WriteSource source = WriteSource::kSendSlot);
@@ -36,6 +40,10 @@ inline constexpr std::uint32_t kMaxRingRanks = kMaxMessages / 2 + 1;
 /// Every rank's block to all others.
 [[nodiscard]] Program build_all_gather(const Shape& shape, std::uint32_t rank,
                                        WriteSource source = WriteSource::kSendSlot, std::uint64_t block_stride = 0);
+/// The same straight from the input into the peers' outputs, one hop later: each peer first tells where its output is.
+/// The CPU copies nothing but the rank's own block, and that only where it is not in place.
+[[nodiscard]] Program build_all_gather_window(const Shape& shape, std::uint32_t rank, WriteSource source,
+                                              std::uint64_t block_stride = 0);
 
 /// The root writes to all others. Nobody answers: the root knows nothing of the others' signatures.
 [[nodiscard]] Program build_broadcast(const Shape& shape, std::uint32_t rank,
@@ -43,9 +51,14 @@ inline constexpr std::uint32_t kMaxRingRanks = kMaxMessages / 2 + 1;
 /// Along a binomial tree: ceil(log2 n) hops, and nobody sends more than that many times.
 [[nodiscard]] Program build_broadcast_tree(const Shape& shape, std::uint32_t rank,
                                            WriteSource source = WriteSource::kSendSlot);
+/// Both straight into the outputs: who is below tells first where its own is, and so shows its signature, too.
+[[nodiscard]] Program build_broadcast_window(const Shape& shape, std::uint32_t rank, WriteSource source);
+[[nodiscard]] Program build_broadcast_tree_window(const Shape& shape, std::uint32_t rank, WriteSource source);
 
 /// A block of every rank for every rank. `source` says only whether the output is the input.
 [[nodiscard]] Program build_all_to_all(const Shape& shape, std::uint32_t rank, const BuildOptions& options = {});
+/// The same straight into the outputs. Not in place: two ranks would each wait for the other's block to be gone.
+[[nodiscard]] Program build_all_to_all_window(const Shape& shape, std::uint32_t rank, const BuildOptions& options = {});
 
 /// One tensor from shape.root to shape.peer; the programs of all other ranks are empty.
 [[nodiscard]] Program build_send_recv(const Shape& shape, std::uint32_t rank,

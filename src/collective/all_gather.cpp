@@ -25,4 +25,22 @@ Program build_all_gather(const Shape& shape, std::uint32_t rank, WriteSource sou
   return builder.finish();
 }
 
+// Why a rank may write the output of a peer: see two_shot_window.cpp. In place, what it writes is its own block, which
+// nobody else writes.
+Program build_all_gather_window(const Shape& shape, std::uint32_t rank, WriteSource source,
+                                std::uint64_t block_stride) {
+  if (shape.ranks == 1 && rank == 0) return build_alone(Algorithm::kWindow, shape);
+  ProgramBuilder builder{Algorithm::kWindow, shape, rank};
+  const std::uint64_t bytes = shape.bytes();
+  const std::uint64_t place = rank * stride_bytes(shape, block_stride);
+  const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
+
+  const std::uint16_t matched = agree(builder, peers);
+  for (const std::uint32_t peer : peers) {
+    trade_outputs(builder, peer, {Place::kInput, 0, 0}, place, bytes, bytes, {matched});
+  }
+  if (bytes != 0 && source != WriteSource::kInputInPlace) keep_input(builder, place, bytes, source, {}, matched);
+  return builder.finish();
+}
+
 }  // namespace tensorwire::collective

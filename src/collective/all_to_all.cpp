@@ -50,6 +50,13 @@ class Blocks {
   const BuildOptions& options_;
 };
 
+void keep_own(ProgramBuilder& builder, const Blocks& blocks, std::uint32_t rank, std::uint16_t matched) {
+  const std::uint64_t own = blocks.bytes(rank, rank);
+  if (own == 0) return;
+  builder.copy({Place::kInput, 0, blocks.input_offset(rank, rank)},
+               {Place::kOutput, 0, blocks.output_offset(rank, rank)}, own, {matched});
+}
+
 }  // namespace
 
 Program build_all_to_all(const Shape& shape, std::uint32_t rank, const BuildOptions& options) {
@@ -64,10 +71,7 @@ Program build_all_to_all(const Shape& shape, std::uint32_t rank, const BuildOpti
   const std::uint16_t matched = match_all(builder, peers);
 
   const bool in_place = options.source == WriteSource::kInputInPlace;
-  if (const std::uint64_t own = blocks.bytes(rank, rank); own != 0 && !in_place) {
-    builder.copy({Place::kInput, 0, blocks.input_offset(rank, rank)},
-                 {Place::kOutput, 0, blocks.output_offset(rank, rank)}, own, {matched});
-  }
+  if (!in_place) keep_own(builder, blocks, rank, matched);
   for (const std::uint32_t peer : peers) {
     std::uint16_t copied = kNoStep;
     if (const std::uint64_t bytes = blocks.bytes(peer, rank); bytes != 0) {
@@ -78,6 +82,25 @@ Program build_all_to_all(const Shape& shape, std::uint32_t rank, const BuildOpti
     }
     builder.release(peer, {matched, copied});
   }
+  return builder.finish();
+}
+
+// Why a rank may write the output of a peer: see two_shot_window.cpp.
+Program build_all_to_all_window(const Shape& shape, std::uint32_t rank, const BuildOptions& options) {
+  if (options.source == WriteSource::kInputInPlace) {
+    throw Error{"build an all-to-all into windows, in place", "blocks would arrive where others have not left",
+                "Use an output of its own, or slots"};
+  }
+  ProgramBuilder builder{Algorithm::kWindow, shape, rank};
+  const Blocks blocks{shape, options};
+  const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
+
+  const std::uint16_t matched = agree(builder, peers);
+  for (const std::uint32_t peer : peers) {
+    trade_outputs(builder, peer, {Place::kInput, 0, blocks.input_offset(rank, peer)}, blocks.output_offset(rank, peer),
+                  blocks.bytes(rank, peer), blocks.bytes(peer, rank), {matched});
+  }
+  keep_own(builder, blocks, rank, matched);
   return builder.finish();
 }
 

@@ -7,8 +7,7 @@ namespace tensorwire::collective {
 Program build_barrier(const Shape& shape, std::uint32_t rank) {
   ProgramBuilder builder{Algorithm::kDirect, shape, rank};
   const std::vector<std::uint32_t> peers = rotated_peers(shape.ranks, rank);
-  for (const std::uint32_t peer : peers) builder.write(peer, 0, {}, 0, 0);
-  const std::uint16_t matched = match_all(builder, peers);
+  const std::uint16_t matched = agree(builder, peers);
   for (const std::uint32_t peer : peers) builder.release(peer, {matched});
   return builder.finish();
 }

@@ -1,6 +1,7 @@
 // Broadcast, from the root to all by itself or along a tree. No rank hears of more than one other: only the ranks below
 // one that disagrees can see it.
 #include <bit>
+#include <optional>
 
 #include "collective/algorithms.hpp"
 #include "collective/builder_parts.hpp"
@@ -37,35 +38,80 @@ void send(ProgramBuilder& builder, const std::vector<std::uint32_t>& children, s
   if (bytes != 0 && source != WriteSource::kInputInPlace) keep_input(builder, 0, bytes, source, input_is_free, kNoStep);
 }
 
-}  // namespace
+/// Who is above a rank, who below.
+struct Neighbours {
+  std::optional<std::uint32_t> parent;  ///< none: the root
+  std::vector<std::uint32_t> children;
+};
 
-Program build_broadcast(const Shape& shape, std::uint32_t rank, WriteSource source) {
-  ProgramBuilder builder{Algorithm::kDirect, shape, rank};
-  if (rank == shape.root) {
-    send(builder, rotated_peers(shape.ranks, rank), shape.bytes(), source);
-  } else {
-    receive(builder, shape.root, {}, shape.bytes(), source);
-  }
-  return builder.finish();
+Neighbours around_root(const Shape& shape, std::uint32_t rank) {
+  if (rank == shape.root) return {std::nullopt, rotated_peers(shape.ranks, rank)};
+  return {shape.root, {}};
 }
 
 // Places count from the root. The parent of a place is that place without its lowest bit; its children are the places
 // with one lower bit more. Those with the most places below them are served first.
-Program build_broadcast_tree(const Shape& shape, std::uint32_t rank, WriteSource source) {
-  ProgramBuilder builder{Algorithm::kTree, shape, rank};
+Neighbours in_tree(const Shape& shape, std::uint32_t rank) {
+  Neighbours neighbours;
   const auto rank_at = [&](std::uint32_t place) { return (place + shape.root) % shape.ranks; };
   const std::uint32_t place = (rank + shape.ranks - shape.root) % shape.ranks;
   const std::uint32_t lowest_bit = place == 0 ? std::bit_ceil(shape.ranks) : place & (~place + 1);
-  std::vector<std::uint32_t> children;
   for (std::uint32_t bit = lowest_bit / 2; bit != 0; bit /= 2) {
-    if (place + bit < shape.ranks) children.push_back(rank_at(place + bit));
+    if (place + bit < shape.ranks) neighbours.children.push_back(rank_at(place + bit));
   }
-  if (place == 0) {
-    send(builder, children, shape.bytes(), source);
+  if (place != 0) neighbours.parent = rank_at(place - lowest_bit);
+  return neighbours;
+}
+
+Program through_slots(Algorithm algorithm, const Shape& shape, std::uint32_t rank, const Neighbours& neighbours,
+                      WriteSource source) {
+  ProgramBuilder builder{algorithm, shape, rank};
+  if (neighbours.parent) {
+    receive(builder, *neighbours.parent, neighbours.children, shape.bytes(), source);
   } else {
-    receive(builder, rank_at(place - lowest_bit), children, shape.bytes(), source);
+    send(builder, neighbours.children, shape.bytes(), source);
   }
   return builder.finish();
+}
+
+// Why a rank may write the output of another: see two_shot_window.cpp; it has matched the signature of that one.
+Program into_windows(Algorithm algorithm, const Shape& shape, std::uint32_t rank, const Neighbours& neighbours,
+                     WriteSource source) {
+  ProgramBuilder builder{algorithm, shape, rank};
+  const std::uint64_t bytes = shape.bytes();
+  std::vector<std::uint32_t> all = neighbours.children;
+  if (neighbours.parent) all.push_back(*neighbours.parent);
+  const std::uint16_t matched = agree(builder, all);
+  std::uint16_t arrived = kNoStep;
+  if (neighbours.parent) {
+    if (bytes != 0) arrived = builder.arrival_in_output(*neighbours.parent, 1);
+    builder.release(*neighbours.parent, {matched, arrived});
+  } else if (bytes != 0 && source != WriteSource::kInputInPlace) {
+    keep_input(builder, 0, bytes, source, {}, matched);
+  }
+  const Location from{neighbours.parent ? Place::kOutput : Place::kInput, 0, 0};
+  for (const std::uint32_t child : neighbours.children) {
+    trade_outputs(builder, child, from, 0, bytes, 0, {matched, arrived});
+  }
+  return builder.finish();
+}
+
+}  // namespace
+
+Program build_broadcast(const Shape& shape, std::uint32_t rank, WriteSource source) {
+  return through_slots(Algorithm::kDirect, shape, rank, around_root(shape, rank), source);
+}
+
+Program build_broadcast_tree(const Shape& shape, std::uint32_t rank, WriteSource source) {
+  return through_slots(Algorithm::kTree, shape, rank, in_tree(shape, rank), source);
+}
+
+Program build_broadcast_window(const Shape& shape, std::uint32_t rank, WriteSource source) {
+  return into_windows(Algorithm::kWindow, shape, rank, around_root(shape, rank), source);
+}
+
+Program build_broadcast_tree_window(const Shape& shape, std::uint32_t rank, WriteSource source) {
+  return into_windows(Algorithm::kTreeWindow, shape, rank, in_tree(shape, rank), source);
 }
 
 }  // namespace tensorwire::collective

@@ -9,13 +9,10 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/round_up.hpp"
 #include "collective/builders.hpp"
 
 namespace tensorwire::collective {
-
-[[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) noexcept {
-  return (value + to - 1) / to * to;
-}
 
 /// Bytes cut into equal chunks, each beginning at a multiple of kChunkAlignment; the last ones may be short or empty.
 class Chunks {
@@ -95,9 +92,32 @@ std::uint16_t match_all(ProgramBuilder& builder, const std::vector<std::uint32_t
   return arrivals.empty() ? kNoStep : builder.match(arrivals);
 }
 
+/// Signatures, and where the outputs are, from all `peers` to all; then those of the peers, matched.
+inline std::uint16_t agree(ProgramBuilder& builder, const std::vector<std::uint32_t>& peers) {
+  for (const std::uint32_t peer : peers) builder.write(peer, 0, {}, 0, 0);
+  return match_all(builder, peers);
+}
+
+/// Bytes straight into the peer's output when all of `ready` is done, as message 1, and those of the peer into this
+/// rank's; then the slot is given back in which the peer told where its output is.
+inline void trade_outputs(ProgramBuilder& builder, std::uint32_t peer, Location from, std::uint64_t target_offset,
+                          std::uint64_t bytes, std::uint64_t bytes_back, std::vector<std::uint16_t> ready) {
+  std::uint16_t written = kNoStep;
+  if (bytes != 0) {
+    written = builder.write_output(peer, 1, from, target_offset, bytes, ready);
+    builder.sent(written);
+  }
+  const std::uint16_t arrived = bytes_back != 0 ? builder.arrival_in_output(peer, 1) : kNoStep;
+  ready.insert(ready.end(), {written, arrived});
+  builder.release(peer, ready);
+}
+
 /// Plans that add up in parts keep no wider sum in between.
+[[nodiscard]] inline bool may_add_in_parts(const Shape& shape) noexcept {
+  return shape.op != Op::kAverage || shape.dtype != DType::kInt32;
+}
 inline void refuse_average_of_parts(const Shape& shape, const char* plan) {
-  if (shape.op != Op::kAverage || shape.dtype != DType::kInt32) return;
+  if (may_add_in_parts(shape)) return;
   throw Error{std::string{"build a "} + plan, "a sum that wraps around in between cannot be averaged", "Use two-shot"};
 }
 

@@ -55,6 +55,9 @@ Room room_of(Algorithm algorithm, const Shape& shape, std::uint64_t slot_payload
       areas = 2;
       chunks = std::max(1U, options.group_ranks);
       break;
+    case Algorithm::kWindow:
+    case Algorithm::kTreeWindow:
+      return {kWindowSegmentBytes, 1};
     case Algorithm::kOneShot:
     case Algorithm::kDirect:
     case Algorithm::kTree:
@@ -80,13 +83,19 @@ Program build_program(const Shape& shape, Algorithm algorithm, std::uint32_t ran
       break;
     case Collective::kAllGather:
       if (algorithm == Algorithm::kDirect) return build_all_gather(shape, rank, options.source, options.block_stride);
+      if (algorithm == Algorithm::kWindow) {
+        return build_all_gather_window(shape, rank, options.source, options.block_stride);
+      }
       break;
     case Collective::kBroadcast:
       if (algorithm == Algorithm::kDirect) return build_broadcast(shape, rank, options.source);
       if (algorithm == Algorithm::kTree) return build_broadcast_tree(shape, rank, options.source);
+      if (algorithm == Algorithm::kWindow) return build_broadcast_window(shape, rank, options.source);
+      if (algorithm == Algorithm::kTreeWindow) return build_broadcast_tree_window(shape, rank, options.source);
       break;
     case Collective::kAllToAll:
       if (algorithm == Algorithm::kDirect) return build_all_to_all(shape, rank, options);
+      if (algorithm == Algorithm::kWindow) return build_all_to_all_window(shape, rank, options);
       break;
     case Collective::kSendRecv:
       if (algorithm == Algorithm::kDirect) return build_send_recv(shape, rank, options.source);
@@ -146,20 +155,33 @@ Extent extent(const Shape& shape, std::uint32_t rank, const BuildOptions& option
 }
 
 Algorithm choose(const Shape& shape, const Thresholds& thresholds, Order order) noexcept {
-  if (shape.collective == Collective::kBroadcast) {
-    return shape.ranks <= thresholds.broadcast_ranks ? Algorithm::kDirect : Algorithm::kTree;
+  const bool into_windows = shape.bytes() > thresholds.slot_bytes;
+  switch (shape.collective) {
+    case Collective::kAllReduce:
+      break;
+    case Collective::kBroadcast:
+      if (shape.ranks > thresholds.broadcast_ranks) return into_windows ? Algorithm::kTreeWindow : Algorithm::kTree;
+      return into_windows ? Algorithm::kWindow : Algorithm::kDirect;
+    case Collective::kAllGather:
+    case Collective::kAllToAll:
+      return into_windows ? Algorithm::kWindow : Algorithm::kDirect;
+    case Collective::kReduceScatter:
+    case Collective::kSendRecv:
+    case Collective::kBarrier:
+      return Algorithm::kDirect;
   }
-  if (shape.collective != Collective::kAllReduce) return Algorithm::kDirect;
   const std::uint64_t one_shot = shape.ranks <= 2 ? thresholds.one_shot_bytes_pair : thresholds.one_shot_bytes;
   if (shape.bytes() <= one_shot) return Algorithm::kOneShot;
-  if (shape.bytes() > thresholds.ring_bytes && order == Order::kAny) return Algorithm::kRing;
-  return shape.bytes() <= thresholds.slot_bytes ? Algorithm::kTwoShot : Algorithm::kTwoShotWindow;
+  const bool in_parts = order == Order::kAny && may_add_in_parts(shape);
+  if (shape.bytes() > thresholds.ring_bytes && in_parts) return Algorithm::kRing;
+  return into_windows ? Algorithm::kTwoShotWindow : Algorithm::kTwoShot;
 }
 
 WriteSource choose_source(const Shape& shape, const Thresholds& thresholds, bool in_place) noexcept {
   // An all-to-all never copies to a send slot; in place, what comes must wait for what goes, however small.
   if (in_place && shape.collective == Collective::kAllToAll) return WriteSource::kInputInPlace;
-  if (shape.bytes() <= thresholds.copy_in_bytes) return WriteSource::kSendSlot;
+  // What goes into windows needs no send slot, and has none.
+  if (shape.bytes() <= std::min(thresholds.copy_in_bytes, thresholds.slot_bytes)) return WriteSource::kSendSlot;
   return in_place ? WriteSource::kInputInPlace : WriteSource::kInput;
 }
 

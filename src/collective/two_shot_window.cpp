@@ -34,14 +34,7 @@ Program build_two_shot_window(const Shape& shape, std::uint32_t rank) {
     reduced = builder.reduce(contributions(shape.ranks, rank, own.offset), own, {}, own_bytes, {matched});
   }
   for (const std::uint32_t peer : peers) {
-    std::uint16_t written = kNoStep;
-    if (own_bytes != 0) {
-      written = builder.write_output(peer, 1, own, own.offset, own_bytes, {reduced});
-      builder.sent(written);
-    }
-    // Where the peer's output is stands in its slot.
-    const std::uint16_t arrived = chunks.bytes(peer) != 0 ? builder.arrival_in_output(peer, 1) : kNoStep;
-    builder.release(peer, {reduced, written, arrived});
+    trade_outputs(builder, peer, own, own.offset, own_bytes, chunks.bytes(peer), {reduced});
   }
   return builder.finish();
 }

@@ -28,6 +28,8 @@ enum class Algorithm : std::uint8_t {
   kDirect = 5,         ///< the other collectives: each block straight from its owner to who needs it
   kTree = 6,           ///< broadcast: along a binomial tree
   kTwoShotWindow = 7,  ///< all-reduce: two-shot, its second half straight into the peers' outputs
+  kWindow = 8,         ///< as direct, straight into the outputs of who needs it
+  kTreeWindow = 9,     ///< as tree, likewise
 };
 
 inline constexpr std::array kCollectives{Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
@@ -37,7 +39,7 @@ inline constexpr std::array kDTypes{DType::kFloat32, DType::kFloat16, DType::kBf
 inline constexpr std::array kOps{Op::kSum, Op::kMax, Op::kAverage};
 inline constexpr std::array kAlgorithms{Algorithm::kOneShot, Algorithm::kTwoShot,      Algorithm::kTwoShotWindow,
                                         Algorithm::kRing,    Algorithm::kHierarchical, Algorithm::kDirect,
-                                        Algorithm::kTree};
+                                        Algorithm::kTree,    Algorithm::kWindow,       Algorithm::kTreeWindow};
 
 /// Whether a caller's number is one of these.
 [[nodiscard]] constexpr bool known(DType dtype) noexcept { return dtype >= kDTypes.front() && dtype <= kDTypes.back(); }
@@ -109,6 +111,10 @@ inline constexpr std::array kAlgorithms{Algorithm::kOneShot, Algorithm::kTwoShot
       return "tree";
     case Algorithm::kTwoShotWindow:
       return "two-shot into windows";
+    case Algorithm::kWindow:
+      return "into windows";
+    case Algorithm::kTreeWindow:
+      return "tree into windows";
   }
   return "unknown algorithm";
 }

@@ -41,5 +41,7 @@ comm::CommOptions options_from(const twConfig_t& config) {
   options.straggler_warning =
       kMillisecond *
       field("warningMs", config.warningMs, static_cast<int>(options.straggler_warning / kMillisecond), 0, INT_MAX);
+  options.order =
+      static_cast<collective::Order>(field("order", config.order, twOrderAny, twOrderAny, twOrderBatchInvariant));
   return options;
 }

@@ -48,6 +48,7 @@ struct CommOptions {
   /// A multiple of 64; must be the same on all ranks. 0: by the number of ranks, see slot_payload_for.
   std::uint64_t slot_payload_bytes = 256 << 10;
   collective::Thresholds thresholds;
+  collective::Order order = collective::Order::kAny;  ///< what algorithms may do to sums; the same on all ranks
 
   WaitPolicy wait = WaitPolicy::kAuto;
   Ps operation_timeout = 60 * kSecond;    ///< wall-clock bound of one operation; 0: never

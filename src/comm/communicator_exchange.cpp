@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.hpp"
+#include "base/round_up.hpp"
 #include "comm/communicator_state.hpp"
 
 namespace tensorwire::comm {
@@ -17,8 +19,14 @@ bool Communicator::State::begin(std::span<const Transfer> transfers) noexcept tr
   operation_ = Operation{};
   operation_.collective = collective::Collective::kSendRecv;
   streams_.clear();
+  staged_ = {};
   for (const Transfer& transfer : transfers) {
     operation_.bytes += transfer.count * element_bytes(transfer.dtype);
+    if (transfer.sends) {
+      staged_.room += round_up(transfer.count * element_bytes(transfer.dtype), collective::kChunkAlignment);
+    }
+  }
+  for (const Transfer& transfer : transfers) {
     if (static_cast<std::uint32_t>(transfer.peer) != config_.rank) add_stream(transfer);
   }
   copy_to_self(transfers, config_.rank);
@@ -83,9 +91,22 @@ void Communicator::State::add_stream(const Transfer& transfer) {
   stream.peer = peer;
   stream.programs = &programs_->get(shape, false, {}, *runner_);
   stream.buffer = static_cast<std::byte*>(transfer.buffer);
-  if (transfer.sends && transfer.count != 0) stream.key = link_->key_of(transfer.buffer, shape.bytes());
+  if (transfer.sends && transfer.count != 0) find_source(stream, shape.bytes());
   stream.sequence = transfer.sends ? sent_to_[peer]++ : got_from_[peer]++;
   streams_.push_back(stream);
+}
+
+/// As register_memory: what cannot be registered is copied to memory that can, all of an exchange side by side.
+void Communicator::State::find_source(Stream& stream, std::uint64_t bytes) {
+  try {
+    stream.key = link_->key_of(stream.buffer, bytes);
+  } catch (const Error& error) {
+    const std::byte* copy =
+        staging_.take_input(*link_, stream.buffer, bytes, staged_.used, staged_.room, error.what());
+    stream.key = link_->key_of(copy - staged_.used, staged_.room);
+    staged_.used += round_up(bytes, collective::kChunkAlignment);
+    stream.buffer = const_cast<std::byte*>(copy);  // a sender's is only read
+  }
 }
 
 void Communicator::State::begin_stream_segments() noexcept {

@@ -125,6 +125,10 @@ std::optional<std::string> Communicator::State::argument_problem(const Call& cal
 /// Memory that cannot be registered is staged: copied to, or from, memory that can.
 void Communicator::State::register_memory(std::uint64_t input_bytes, std::uint64_t output_bytes) {
   const CachedPrograms& programs = *operation_.programs;
+  if (programs.moves_input && input_bytes != 0) {
+    operation_.input = staging_.take_input(*link_, operation_.input, input_bytes,
+                                           "an all-to-all in place, too large for slots, overwrites what has not left");
+  }
   if (programs.reads_input && input_bytes != 0) {
     try {
       operation_.input_key = link_->key_of(operation_.input, input_bytes);

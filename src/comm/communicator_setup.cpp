@@ -42,6 +42,7 @@ std::vector<SharedOption> shared_options(const CommOptions& options) {
       {"one-shot threshold", options.thresholds.one_shot_bytes},
       {"one-shot threshold of two ranks", options.thresholds.one_shot_bytes_pair},
       {"threshold of slots", options.thresholds.slot_bytes},
+      {"order of summation", static_cast<std::uint64_t>(options.order)},
       {"communicator number", options.communicator_number},
       {"list of excluded ranks (as a number)", options.lineage},
   };
@@ -92,7 +93,7 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& asked)
   std::uint64_t& through_slots = options_.thresholds.slot_bytes;
   if (!link_->has_windows()) through_slots = collective::Thresholds::kAlways;
   if (link_->has_windows() && through_slots == collective::Thresholds::kAlways) through_slots = kLargestThroughSlots;
-  programs_.emplace(config_.rank, options_.slot_payload_bytes, options_.thresholds, options_.plan_hook);
+  programs_.emplace(config_.rank, options_.slot_payload_bytes, options_.thresholds, options_.order, options_.plan_hook);
   sent_to_.assign(config_.ranks, 0);
   got_from_.assign(config_.ranks, 0);
   peers_taken_.assign(std::size_t{2} * config_.ranks, 0);

@@ -106,6 +106,11 @@ class Communicator::State final : public TracedActions {
     std::uint64_t segments_begun = 0;
   };
 
+  /// Where those of an exchange go that cannot be registered.
+  struct StagedSources {
+    std::uint64_t used = 0, room = 0;  ///< bytes
+  };
+
   // communicator_operations.cpp
   /// False: refused or failed.
   bool may_begin(collective::Collective collective) noexcept;
@@ -120,6 +125,7 @@ class Communicator::State final : public TracedActions {
   // communicator_exchange.cpp
   [[nodiscard]] std::optional<std::string> problem_of_exchange(std::span<const Transfer> transfers) const;
   void add_stream(const Transfer& transfer);
+  void find_source(Stream& stream, std::uint64_t bytes);
   static void copy_to_self(std::span<const Transfer> transfers, std::uint32_t self) noexcept;
   void begin_stream_segments() noexcept;
   [[nodiscard]] const Stream* unfinished_stream() const noexcept;
@@ -185,7 +191,8 @@ class Communicator::State final : public TracedActions {
   std::array<LinkEvent, 32> events_;
   Staging staging_;
   Operation operation_;
-  std::vector<Stream> streams_;                    ///< of the exchange under way, in the order of the call
+  std::vector<Stream> streams_;  ///< of the exchange under way, in the order of the call
+  StagedSources staged_;
   std::vector<std::uint32_t> sent_to_, got_from_;  ///< messages of exchanges, by peer
   std::vector<std::uint8_t> peers_taken_;          ///< [2 * peer + sends]: an earlier stream is not all begun
   std::uint32_t operation_sequence_ = 0;           ///< collectives: the same on all ranks

@@ -8,17 +8,18 @@ namespace {
 
 constexpr std::size_t kMostEntries = 256;
 
-bool reads_input(const collective::Program& program) noexcept {
-  return std::ranges::any_of(program.steps, [](const collective::Step& step) {
-    return step.kind == collective::StepKind::kWrite && step.source.place == collective::Place::kInput &&
-           step.bytes != 0;
+bool writes_from(const collective::Program& program, collective::Place place) noexcept {
+  return std::ranges::any_of(program.steps, [place](const collective::Step& step) {
+    return step.kind == collective::StepKind::kWrite && step.source.place == place && step.bytes != 0;
   });
 }
 
-bool writes_outputs(const collective::Program& program) noexcept {
-  return std::ranges::any_of(program.steps, [](const collective::Step& step) {
-    return step.kind == collective::StepKind::kWrite && step.target.place == collective::Place::kPeerOutput;
-  });
+bool reads_input(const collective::Program& program) noexcept {
+  return writes_from(program, collective::Place::kInput);
+}
+
+bool shares_output(const collective::Program& program) noexcept {
+  return program.peers_write_output || writes_from(program, collective::Place::kOutput);
 }
 
 }  // namespace
@@ -49,7 +50,11 @@ void ProgramCache::build(CachedPrograms& entry) const {
   options.source = collective::choose_source(entry.shape, thresholds_, entry.in_place);
   // A message that was copied to a send slot would hold it until the peer has received it: streams must not wait so.
   if (entry.shape.collective == collective::Collective::kSendRecv) options.source = collective::WriteSource::kInput;
-  entry.algorithm = collective::choose(entry.shape, thresholds_);
+  entry.algorithm = collective::choose(entry.shape, thresholds_, order_);
+  // Which algorithm it is must not depend on what one rank alone knows, as that it is in place.
+  entry.moves_input = entry.in_place && entry.shape.collective == collective::Collective::kAllToAll &&
+                      entry.algorithm == collective::Algorithm::kWindow;
+  if (entry.moves_input) options.source = collective::WriteSource::kInput;
   entry.cut = collective::split(entry.algorithm, entry.shape, slot_payload_bytes_, options);
   entry.signature_count = collective::signature_count(entry.shape, options);
   const std::uint64_t segments = entry.cut.segments;
@@ -60,7 +65,7 @@ void ProgramCache::build(CachedPrograms& entry) const {
     if (hook_) hook_(entry.programs.back());
   }
   entry.reads_input = std::ranges::any_of(entry.programs, reads_input);
-  entry.shares_output = std::ranges::any_of(entry.programs, writes_outputs);
+  entry.shares_output = std::ranges::any_of(entry.programs, shares_output);
 }
 
 void ProgramCache::trim() noexcept {

@@ -24,7 +24,8 @@ struct CachedPrograms {
   std::vector<collective::Program> programs;  ///< of each segment; or two: of all segments but the last, and of that
   std::uint64_t signature_count = 0;
   bool reads_input = false;    ///< a write is sourced from the user's input, which must be registered then
-  bool shares_output = false;  ///< peers write into the user's output
+  bool shares_output = false;  ///< peers write into the user's output, or writes are sourced from it
+  bool moves_input = false;    ///< in place, but what arrives would overwrite what has not left: a copy goes in
 
   [[nodiscard]] const collective::Program& of_segment(std::uint64_t segment) const noexcept {
     if (programs.size() == cut.segments) return programs[segment];
@@ -42,8 +43,12 @@ class ProgramCache {
   using Hook = std::function<void(collective::Program&)>;
 
   ProgramCache(std::uint32_t rank, std::uint64_t slot_payload_bytes, const collective::Thresholds& thresholds,
-               Hook hook = {})
-      : rank_(rank), slot_payload_bytes_(slot_payload_bytes), thresholds_(thresholds), hook_(std::move(hook)) {}
+               collective::Order order = collective::Order::kAny, Hook hook = {})
+      : rank_(rank),
+        slot_payload_bytes_(slot_payload_bytes),
+        thresholds_(thresholds),
+        order_(order),
+        hook_(std::move(hook)) {}
 
   /// Builds and reserves them in the runner at the first call of a shape. @throws Error.
   const CachedPrograms& get(const collective::Shape& shape, bool in_place, std::span<const std::uint64_t> counts,
@@ -57,6 +62,7 @@ class ProgramCache {
   std::uint32_t rank_;
   std::uint64_t slot_payload_bytes_;
   collective::Thresholds thresholds_;
+  collective::Order order_;
   Hook hook_;
   std::vector<std::unique_ptr<CachedPrograms>> entries_;
   std::size_t last_ = 0;

@@ -9,7 +9,12 @@
 namespace tensorwire::comm {
 
 const std::byte* Staging::take_input(Link& link, const std::byte* input, std::size_t bytes, const std::string& why) {
-  std::byte* to = room(link, input_, bytes, why);
+  return take_input(link, input, bytes, 0, bytes, why);
+}
+
+const std::byte* Staging::take_input(Link& link, const std::byte* input, std::size_t bytes, std::size_t offset,
+                                     std::size_t total, const std::string& why) {
+  std::byte* to = room(link, input_, total, why) + offset;
   std::memcpy(to, input, bytes);
   copied_ += bytes;
   return to;

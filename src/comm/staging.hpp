@@ -17,6 +17,9 @@ class Staging {
   /// A copy of the input. @param why it could not be registered. @throws Error when there is no memory.
   [[nodiscard]] const std::byte* take_input(Link& link, const std::byte* input, std::size_t bytes,
                                             const std::string& why);
+  /// Of one of several inputs that are needed at once, with room for `total` bytes: to `offset` of it.
+  [[nodiscard]] const std::byte* take_input(Link& link, const std::byte* input, std::size_t bytes, std::size_t offset,
+                                            std::size_t total, const std::string& why);
   /// Room for the output. @throws Error when there is no memory.
   [[nodiscard]] std::byte* output(Link& link, std::size_t bytes, const std::string& why);
   /// Copies what output() gave last to where it belongs.

@@ -64,12 +64,14 @@ inline std::vector<Recipe> recipes(Collective collective, Algorithm algorithm, s
     recipe.in_place = true;
     if (may_be_in_place) all.push_back(recipe);
   };
+  const bool into_windows = algorithm == Algorithm::kWindow || algorithm == Algorithm::kTreeWindow;
   switch (collective) {
     case Collective::kBroadcast:
       for (const std::uint32_t root : {0U, ranks / 2, ranks - 1}) {
         if (root != 0 && root == recipe.shape.root) continue;
         recipe.shape.root = static_cast<std::uint16_t>(root);
         for (const auto source : {WriteSource::kSendSlot, WriteSource::kInput, WriteSource::kInputInPlace}) {
+          if (into_windows && source == WriteSource::kSendSlot) continue;
           recipe.build.source = source;
           add(source != WriteSource::kInput);
         }
@@ -84,6 +86,7 @@ inline std::vector<Recipe> recipes(Collective collective, Algorithm algorithm, s
       break;
     case Collective::kAllToAll:
       add(false);
+      if (into_windows) break;
       recipe.build.source = WriteSource::kInputInPlace;
       add(true);
       break;
@@ -98,7 +101,7 @@ inline std::vector<Recipe> recipes(Collective collective, Algorithm algorithm, s
         }
         break;
       }
-      add(true);
+      if (!into_windows) add(true);
       if (collective == Collective::kAllGather) {
         recipe.build.source = WriteSource::kInput;
         add(false);

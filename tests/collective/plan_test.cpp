@@ -114,8 +114,18 @@ TEST(Plan, ChoiceFollowsTheThresholds) {
   EXPECT_FALSE(keeps_order(Algorithm::kRing, Order::kRank));
   Shape broadcast{8, 1, DType::kFloat32, Op::kSum, Collective::kBroadcast};
   EXPECT_EQ(choose(broadcast, more), Algorithm::kDirect);
+  broadcast.count = 1001;
+  EXPECT_EQ(choose(broadcast, more), Algorithm::kWindow);
   broadcast.ranks = 9;
+  EXPECT_EQ(choose(broadcast, more), Algorithm::kTreeWindow);
+  broadcast.count = 1;
   EXPECT_EQ(choose(broadcast, more), Algorithm::kTree);
+  for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll}) {
+    EXPECT_EQ(choose({4, 1000, DType::kFloat32, Op::kSum, collective}, more), Algorithm::kDirect);
+    EXPECT_EQ(choose({4, 1001, DType::kFloat32, Op::kSum, collective}, more), Algorithm::kWindow);
+  }
+  EXPECT_EQ(choose({4, 1001, DType::kFloat32, Op::kSum, Collective::kReduceScatter}, more), Algorithm::kDirect);
+  EXPECT_EQ(choose({4, 4000, DType::kInt32, Op::kAverage}, more), Algorithm::kTwoShotWindow) << "a ring keeps no sum";
 }
 
 TEST(Plan, BuildersRefuseNonsense) {
