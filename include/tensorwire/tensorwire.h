@@ -138,7 +138,8 @@ TW_API twResult_t twGetUniqueId(twUniqueId* id);
 /* Rank `rank` of `nranks` joins; returns when all are in, or after TENSORWIRE_BOOTSTRAP_TIMEOUT (60 s) with a line that
  * names the ranks that are missing. On an error *comm is NULL. Within a group twGroupEnd waits instead, so that one
  * thread can make several ranks.
- * @errors twInvalidArgument, twSystemError (no device, no memory, ranks of other options), twRemoteError (ranks missing)
+ * @errors twInvalidArgument, twSystemError (no device, no memory, ranks of other options), twRemoteError (ranks
+ * missing)
  */
 TW_API twResult_t twCommInitRank(twComm_t* comm, int nranks, twUniqueId id, int rank);
 /* The same with a configuration; NULL for the defaults. */
@@ -184,10 +185,10 @@ TW_API twResult_t twCommSplit(twComm_t comm, int color, int key, twComm_t* made,
 /* Makes a communicator of the ranks of `comm` without the `excludeCount` ones in `excludeRanks`: those that died, hang
  * or are to go. They keep their order. All ranks that go on call it with the same list, in any order; the others do not
  * call it. It works on a communicator that is well, that an error ended, or that was aborted, and waits for the ranks
- * that go on for TENSORWIRE_BOOTSTRAP_TIMEOUT at most, naming those that did not come; then it can be called again, also
- * with a longer list. Where it succeeds, `comm` is over: only questions and twCommDestroy may follow. Its queue pairs
- * are in error and all its memory is deregistered, so that nothing of an excluded rank arrives any more; one that was
- * only stopped learns from its next operation that the others went on.
+ * that go on for TENSORWIRE_BOOTSTRAP_TIMEOUT at most, naming those that did not come; then it can be called again,
+ * also with a longer list. Where it succeeds, `comm` is over: only questions and twCommDestroy may follow. Its queue
+ * pairs are in error and all its memory is deregistered, so that nothing of an excluded rank arrives any more; one that
+ * was only stopped learns from its next operation that the others went on.
  *
  * `flags`: TW_SHRINK_DEFAULT, where no rank that goes on has an operation under way that waits for an excluded one; or
  * TW_SHRINK_ABORT, which ends what is under way first, on all ranks and in other threads of this one. config NULL: as

@@ -101,8 +101,7 @@ void Communicator::State::find_source(Stream& stream, std::uint64_t bytes) {
   try {
     stream.key = link_->key_of(stream.buffer, bytes);
   } catch (const Error& error) {
-    const std::byte* copy =
-        staging_.take_input(*link_, stream.buffer, bytes, staged_.used, staged_.room, error.what());
+    const std::byte* copy = staging_.take_input(*link_, stream.buffer, bytes, staged_.used, staged_.room, error.what());
     stream.key = link_->key_of(copy - staged_.used, staged_.room);
     staged_.used += round_up(bytes, collective::kChunkAlignment);
     stream.buffer = const_cast<std::byte*>(copy);  // a sender's is only read
