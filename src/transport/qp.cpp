@@ -92,9 +92,9 @@ void Qp::reset() noexcept {
   state_.store(QpState::kReset, std::memory_order_release);
   requester.stop();
   responder.stop();
-  if (unanswered) unanswered->stop();
   core.scheduler.remove(*this);
   send_queue_.clear();
+  if (unanswered) unanswered->stop();  // behind what was forgotten: an error before RTS has nothing to complete
   receive_queue_.clear();
   attributes_ = {};
   path_ = kDefaultPath;

@@ -327,6 +327,19 @@ TEST_F(UcLab, ErrorInMidMessageFlushesIt) {
   EXPECT_FALSE(lab.host.engine.has_tx());
 }
 
+TEST_F(UcLab, AfterResetNothingThatWasPostedBeforeCompletes) {
+  const std::array sges = {target.sge(0, 3 * kMtu)};
+  ASSERT_EQ(lab.end.send(send_wr(1, sges)), 0);
+  ASSERT_EQ(lab.end.send(send_wr(2, sges)), 0);
+  lab.pull(1);
+  QpAttr attr;
+  ASSERT_EQ(lab.host.engine.modify_qp(*lab.end.qp, attr, kAttrState, 0), 0);
+  attr.state = QpState::kErr;  // before it is in RTS again
+  ASSERT_EQ(lab.host.engine.modify_qp(*lab.end.qp, attr, kAttrState, 0), 0);
+  EXPECT_TRUE(lab.end.poll().empty());
+  EXPECT_FALSE(lab.host.engine.has_tx());
+}
+
 TEST(UcSharedReceive, AMessageThatWasCutOffLeavesItsReceiveToTheNext) {
   UdWorld lanes;
   SharedReceiveQueue& srq = lanes.shared(1);

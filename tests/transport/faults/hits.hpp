@@ -167,6 +167,42 @@ namespace tensorwire::transport::faults {
   X(kUdAbort, "fault: datagram queue pair set to ERR")                  \
   X(kUdRestart, "fault: datagram queue pair restarted")                 \
   X(kUdForged, "fault: datagram forged")                                \
+  X(kUdRtsToSqd, "state RTS -> SQD, datagrams")                         \
+  X(kUdDrained, "datagrams drained")                                    \
+  X(kUcRtsToSqe, "state RTS -> SQE, unreliable connection")             \
+  X(kUcSqeToRts, "state SQE -> RTS, unreliable connection")             \
+  X(kUcSqeToErr, "state SQE -> ERR, unreliable connection")             \
+  X(kUcToErr, "state to ERR, unreliable connection")                    \
+  X(kUcRtsToSqd, "state RTS -> SQD, unreliable connection")             \
+  X(kUcDrained, "unreliable connection drained")                        \
+  X(kUcDrainEnds, "unreliable connection drains: a message's rest leaves") \
+  X(kUcExecute, "unreliable message: packet taken")                     \
+  X(kUcWhole, "unreliable message arrived")                             \
+  X(kUcTwice, "unreliable message arrived again, as the network doubled it") \
+  X(kUcOldLife, "unreliable message arrived, of an earlier life of its sender") \
+  X(kUcAnew, "unreliable message begins anew, after a gap")             \
+  X(kUcAbandoned, "unreliable message ended by the next one")           \
+  X(kUcHeldLeft, "unreliable message's buffer of a shared queue left to the next one") \
+  X(kUcGap, "unreliable message ended: gap")                            \
+  X(kUcOrder, "unreliable message ended: opcode sequence")              \
+  X(kUcLength, "unreliable message ended: packet length")               \
+  X(kUcReth, "unreliable message ended: message length")                \
+  X(kUcNoReceive, "unreliable message ended: no receive")               \
+  X(kUcTooLong, "unreliable message ended: receive too short, which stays") \
+  X(kUcAccess, "unreliable message ended: remote access")               \
+  X(kUcMemoryGone, "unreliable message ended: memory gone")             \
+  X(kUcReceiveProtection, "unreliable message ends its queue pair: receive that may not be written") \
+  X(kUcBadIcrc, "unreliable message: ICRC, nothing was placed")         \
+  X(kUcSourceBroken, "unreliable message's source not registered")      \
+  X(kUcSourceLost, "unreliable message's source gone when it left")     \
+  X(kUcSendSuccess, "unreliable send completion: success")              \
+  X(kUcSendUnsignaled, "unreliable send completion: success, not signaled") \
+  X(kUcSendFlushed, "unreliable send completion: flushed")              \
+  X(kUcSendProtection, "unreliable send completion: local protection error") \
+  X(kUcAbort, "fault: unreliable connection set to ERR")                \
+  X(kUcRestart, "fault: one end of an unreliable connection restarted") \
+  X(kUcDeregister, "fault: region of an unreliable connection deregistered") \
+  X(kUcForged, "fault: unreliable packet forged")                       \
   X(kOverrun, "event: completion queue overran")                        \
   X(kOverrunCascade, "event: flushed into another completion queue, which overran") \
   X(kQpFatal, "event: queue pair fatal error")                          \
@@ -197,7 +233,7 @@ namespace tensorwire::transport::faults {
   X(kRecovered, "connection brought up again")
 // clang-format on
 
-enum class Point : std::uint8_t {
+enum class Point : std::uint16_t {
 #define TW_POINT(id, text) id,
   TW_FAULT_POINTS(TW_POINT)
 #undef TW_POINT

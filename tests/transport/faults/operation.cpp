@@ -1,9 +1,7 @@
 #include "operation.hpp"
 
 namespace tensorwire::transport::faults {
-namespace {
 
-/// Mostly a few packets, with a liking for the edges.
 std::uint32_t choose_length(Random& random, std::uint32_t mtu) {
   switch (random.below(16)) {
     case 0:
@@ -29,6 +27,8 @@ std::uint32_t choose_length(Random& random, std::uint32_t mtu) {
       return random.below(mtu + 1);
   }
 }
+
+namespace {
 
 Defect choose_defect(Random& random, const Operation& op) {
   const auto defect = static_cast<Defect>(1 + random.below(static_cast<std::uint32_t>(Defect::kCount) - 1));

@@ -58,6 +58,9 @@ struct Operation {
   [[nodiscard]] bool fetches() const noexcept { return is_fetch(opcode); }
 };
 
+/// Of a message: mostly a few packets, with a liking for the edges.
+[[nodiscard]] std::uint32_t choose_length(Random& random, std::uint32_t mtu);
+
 /// Words that the atomics of a direction share.
 inline constexpr std::uint32_t kWords = 4;
 

@@ -14,10 +14,12 @@ namespace tensorwire::transport::faults {
 
 enum class Truth : std::uint8_t { kGenuine, kCorrupt, kForged };
 
+enum class Service : std::uint8_t { kReliable, kUnreliable, kDatagram };
+
 struct Label {
   Truth truth = Truth::kForged;
   bool request = false;
-  bool datagram = false;  ///< then `connection` is a datagram queue pair, `operation` its work request
+  Service service = Service::kReliable;  ///< of others `connection` is a queue pair, `operation` its work request
   std::uint8_t connection = 0;
   std::uint8_t side = 0;     ///< of the sender
   std::uint32_t life = 0;    ///< of the sender's queue pair

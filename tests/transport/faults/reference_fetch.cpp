@@ -121,18 +121,12 @@ Judgement ReferenceQp::judge_answer(const wire::Headers& headers, std::uint32_t 
     judgement.plan = RxPlan::kResponse;
     judgement.point = Point::kResponse;
     if (atomic || bytes == 0) return judgement;
-    std::uint64_t offset = (number - fetch->first) * config.mtu;
+    const std::uint64_t offset = (number - fetch->first) * config.mtu;
     judgement.address = fetch->sges.items[0].address + offset;  // its elements are adjacent
     judgement.action = RxAction::kPlace;
-    std::uint64_t end = offset + bytes;
-    for (const Sge& sge : fetch->sges.span()) {
-      if (offset < end && offset < sge.length &&
-          registrations_.check(sge.lkey, config.pd, sge.address, sge.length, kAccessLocalWrite) != AccessResult::kOk) {
-        judgement.plan = RxPlan::kResponseUnplaced;
-        judgement.action = RxAction::kControl;
-      }
-      offset = offset < sge.length ? 0 : offset - sge.length;
-      end = end < sge.length ? 0 : end - sge.length;
+    if (!registrations_.permits(fetch->sges, config.pd, offset, offset + bytes, kAccessLocalWrite)) {
+      judgement.plan = RxPlan::kResponseUnplaced;
+      judgement.action = RxAction::kControl;
     }
   }
   return judgement;

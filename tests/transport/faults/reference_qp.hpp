@@ -3,7 +3,7 @@
 //
 // Packets of a direction are counted from 0 in 64 bits ("numbers"), so that the circle of PSNs appears in two functions
 // only. Requester rules are in reference_requester.cpp, those of SQD in reference_drain.cpp, responder rules in
-// reference_responder.cpp, what READ and atomics add to both in reference_fetch.cpp.
+// reference_responder.cpp and reference_receiver.cpp, what READ and atomics add to both in reference_fetch.cpp.
 #pragma once
 
 #include <array>
@@ -13,56 +13,14 @@
 
 #include "hits.hpp"
 #include "reference_congestion.hpp"
-#include "reference_srq.hpp"
+#include "reference_receiver.hpp"
 #include "transport/engine.hpp"
 #include "transport/responder.hpp"
 #include "transport/types.hpp"
 
 namespace tensorwire::transport::faults {
 
-/// What a host has registered: the reference for keys, domains, ranges and rights.
-struct Registrations {
-  std::vector<MemoryRegion> all;
-
-  [[nodiscard]] AccessResult check(std::uint32_t key, PdId pd, std::uint64_t address, std::uint64_t length,
-                                   std::uint32_t rights) const noexcept;
-  void remove(std::uint32_t key) noexcept;
-};
-
-struct Judgement {
-  RxAction action = RxAction::kDrop;
-  DropReason drop = DropReason::kNone;
-  RxPlan plan = RxPlan::kNone;
-  Point point = Point::kCount;  ///< which rule decided
-  bool verify_first = true;
-  std::uint64_t address = 0;  ///< where the bytes go
-  std::uint32_t bytes = 0;
-};
-
-/// What both sides agreed on, and what this side was configured with.
-struct ReferenceConfig {
-  std::uint32_t qpn = 0;
-  std::uint32_t peer_qpn = 0;
-  wire::Gid peer;
-  PdId pd = 0;
-  std::uint32_t access = 0;
-  std::uint32_t mtu = 0;  ///< of the path; what a message is cut into
-  bool whole = false;     ///< messages are not cut (READ responses are)
-  std::uint32_t sq_psn = 0;
-  std::uint32_t rq_psn = 0;
-  Ps timeout = kNever;
-  std::uint8_t retry_cnt = 0;
-  std::uint8_t rnr_retry = 0;
-  std::uint8_t min_rnr_timer = 0;
-  std::uint32_t ack_coalesce = 0;
-  std::uint64_t window = 0;
-  std::uint64_t path_window = 0;
-  std::uint8_t rd_atomic = 0;       ///< READs and atomics outstanding, as requester
-  std::uint8_t dest_rd_atomic = 0;  ///< likewise, as responder
-  DcqcnConfig dcqcn;
-};
-
-class ReferenceQp {
+class ReferenceQp : public ReferenceReceiver {
  public:
   struct Send {
     std::uint64_t wr_id;
@@ -99,14 +57,11 @@ class ReferenceQp {
     std::uint32_t reply_length = 0;
   };
   ReferenceQp(const Registrations& registrations, Hits& hits)
-      : congestion(hits), registrations_(registrations), hits_(hits) {}
+      : ReferenceReceiver(registrations, hits), congestion(hits) {}
 
   // ---- the application
-  /// It takes its buffers from there.
-  void share(ReferenceSrq& srq) noexcept { shared_ = &srq; }
   void reset(const ReferenceConfig& config);
   void post_send(const SendWr& wr, const SgeList& sges);
-  void post_receive(std::uint64_t wr_id, const SgeList& sges);
   void doorbell();
   void set_error();
   // RTS to SQD and back (reference_drain.cpp)
@@ -136,12 +91,6 @@ class ReferenceQp {
   [[nodiscard]] const Send& send_of(std::uint64_t number) const;
   [[nodiscard]] bool sends_pending() const noexcept { return head_ != sends_.size(); }
   [[nodiscard]] std::size_t sends_outstanding() const noexcept { return sends_.size() - head_; }
-  /// Posted to the queue pair itself.
-  [[nodiscard]] std::size_t receives_outstanding() const noexcept { return receives_.size() - receives_head_; }
-  /// The buffer of the message under way, or of the next one; null when there is none.
-  [[nodiscard]] const ReferenceReceive* front_receive() const noexcept;
-  /// Has a buffer of a shared queue to itself.
-  [[nodiscard]] bool holds() const noexcept { return holding_; }
   [[nodiscard]] std::uint64_t largest_charge() const noexcept;
   /// How an AETH says that there are so many receive WQEs, rounded down.
   [[nodiscard]] static std::uint8_t credit_code(std::size_t receives) noexcept;
@@ -159,8 +108,6 @@ class ReferenceQp {
   void commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes, Ps now,
               const Memory& memory);
   void reject(const Judgement& judgement, const wire::Headers& headers, Ps now);
-  /// Opcode of the First packet of the message under way.
-  [[nodiscard]] std::uint8_t message_base() const noexcept { return message_ == Message::kWrite ? 6 : 0; }
   void on_answer_sent(const TxDesc& desc);
   void on_reply_sent(const TxDesc& desc);
   void on_reply_lost(std::uint32_t lost_psn);
@@ -171,10 +118,6 @@ class ReferenceQp {
   [[nodiscard]] std::uint32_t reply_psn() const noexcept;
   [[nodiscard]] bool replies_pending() const noexcept;
 
-  ReferenceConfig config;
-  QpState state = QpState::kReset;
-  std::vector<Completion> completions;        ///< that the engine must give next, in this order
-  std::vector<AsyncEvent> events;             ///< likewise
   std::uint64_t una = 0, next = 0, high = 0;  ///< oldest unacknowledged, next to send, never sent
   std::uint64_t in_flight = 0;                ///< window charge of [una, next)
   Ps deadline = kNever;
@@ -216,12 +159,7 @@ class ReferenceQp {
 
   // responder
   [[nodiscard]] Judgement judge_request(const wire::Headers& headers, std::uint32_t bytes, std::uint32_t limit) const;
-  void judge_send(const wire::OpcodeTraits& traits, std::uint32_t bytes, Judgement& judgement) const;
-  void judge_write(const wire::OpcodeTraits& traits, const wire::Headers& headers, std::uint32_t bytes,
-                   Judgement& judgement) const;
   void judge_fetch(const wire::Headers& headers, std::uint32_t bytes, Judgement& judgement) const;
-  [[nodiscard]] Point refused_access(std::uint32_t key, std::uint64_t address, std::uint32_t length,
-                                     std::uint32_t right) const;
   void execute(const wire::Headers& headers, std::uint32_t bytes);
   void execute_fetch(const wire::Headers& headers, const Memory& memory);
   void pass(std::uint64_t count);
@@ -231,18 +169,9 @@ class ReferenceQp {
   [[nodiscard]] Fetched* oldest_reply() noexcept;
   [[nodiscard]] const Fetched* oldest_reply() const noexcept;
   [[nodiscard]] std::uint64_t packets(std::uint32_t length) const noexcept;
-  [[nodiscard]] PdId receive_domain() const noexcept { return shared_ != nullptr ? shared_->pd : config.pd; }
-  void hold();
-  void let_go();
-  ReferenceReceive take_receive();
-  void complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t bytes);
-  void flush_receive();
   void refuse(std::uint8_t syndrome);
   void fail(wire::NakCode code);
   void owe_ack();
-
-  const Registrations& registrations_;
-  Hits& hits_;
 
   std::vector<Send> sends_;  ///< of this life, all of them; those before head_ are done
   std::size_t head_ = 0;
@@ -258,14 +187,6 @@ class ReferenceQp {
   bool credits_given_ = false;
   std::uint32_t credit_limit_ = 0;  ///< the last SSN that the peer has a receive WQE for
 
-  std::vector<ReferenceReceive> receives_;
-  std::size_t receives_head_ = 0;
-  ReferenceSrq* shared_ = nullptr;
-  bool holding_ = false;
-  ReferenceReceive held_;
-  enum class Message : std::uint8_t { kNone, kSend, kWrite } message_ = Message::kNone;
-  std::uint32_t done_ = 0, write_length_ = 0, write_key_ = 0;
-  std::uint64_t write_address_ = 0;
   bool refused_ = false, established_ = false;
   std::uint8_t nak_syndrome_ = 0;
   std::uint64_t owed_psn_ = 0;

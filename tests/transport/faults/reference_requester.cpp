@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "reference_qp.hpp"
-#include "reference_ud.hpp"
 #include "transport/scheduler.hpp"
 #include "transport/timing.hpp"
 #include "violation.hpp"
@@ -64,10 +63,7 @@ void ReferenceQp::reset(const ReferenceConfig& with) {
   lost_ = kNone;
   credits_given_ = false;
   congestion.reset(config.dcqcn);
-  receives_.clear();
-  receives_head_ = 0;
-  let_go();
-  message_ = Message::kNone;
+  forget_receives();
   refused_ = established_ = false;
   unacknowledged_ = messages_ = 0;
   largest_charge_ = std::max<std::uint32_t>(config.mtu, kMinPacketCharge);
@@ -131,16 +127,8 @@ bool ReferenceQp::accessible(const Send& send, std::uint64_t number) const noexc
              registrations_.check(sge.lkey, config.pd, sge.address, sge.length, kAccessLocalWrite) == AccessResult::kOk;
     });
   }
-  std::uint64_t begin = (number - send.first) * config.mtu;
-  std::uint64_t end = begin + payload(send, number);
-  for (const Sge& sge : send.sges.span()) {
-    if (begin < end && begin < sge.length &&
-        registrations_.check(sge.lkey, config.pd, sge.address, sge.length, 0) != AccessResult::kOk)
-      return false;
-    begin = begin < sge.length ? 0 : begin - sge.length;
-    end = end < sge.length ? 0 : end - sge.length;
-  }
-  return true;
+  const std::uint64_t begin = (number - send.first) * config.mtu;
+  return registrations_.permits(send.sges, config.pd, begin, begin + payload(send, number), 0);
 }
 
 bool ReferenceQp::source_broken() const noexcept {
@@ -331,7 +319,7 @@ void ReferenceQp::fail_head(WcStatus status) {
   // engine knows.
   const bool perhaps_protection = status != WcStatus::kLocalProtectionError && source_broken();
   complete_send(status);
-  if (perhaps_protection) completions.back().vendor_error = ReferenceUd::kPerhapsProtection;
+  if (perhaps_protection) completions.back().vendor_error = kPerhapsProtection;
   enter_error();
 }
 
@@ -376,18 +364,7 @@ void ReferenceQp::flush() {
   message_ = Message::kNone;
   if (owed != Owed::kNak)
     for (Fetched& fetched : fetched_) fetched.pending = false;
-  if (holding_) hits_(Point::kSrqHeldFlushed);
-  while (holding_ || receives_outstanding() != 0) flush_receive();
-}
-
-void ReferenceQp::flush_receive() {
-  hits_(Point::kReceiveFlushed);
-  Completion completion;
-  completion.wr_id = take_receive().wr_id;
-  completion.status = WcStatus::kFlushError;
-  completion.opcode = WcOpcode::kRecv;
-  completion.qp_num = config.qpn;
-  completions.push_back(completion);
+  flush_receives();
 }
 
 }  // namespace tensorwire::transport::faults

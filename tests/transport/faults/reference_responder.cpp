@@ -9,56 +9,6 @@ namespace tensorwire::transport::faults {
 
 using wire::Position;
 
-AccessResult Registrations::check(std::uint32_t key, PdId pd, std::uint64_t address, std::uint64_t length,
-                                  std::uint32_t rights) const noexcept {
-  for (const MemoryRegion& region : all) {
-    if (region.key != key) continue;
-    if (region.pd != pd) return AccessResult::kWrongPd;
-    const std::uint64_t last = address + length - 1;  // in bytes, so that a region may end where addresses end
-    const bool wraps = last < address;
-    if (wraps || address < region.iova || last > region.iova + region.length - 1) return AccessResult::kOutOfRange;
-    return (region.access & rights) == rights ? AccessResult::kOk : AccessResult::kNoRight;
-  }
-  return AccessResult::kBadKey;
-}
-
-void Registrations::remove(std::uint32_t key) noexcept {
-  std::erase_if(all, [key](const MemoryRegion& region) { return region.key == key; });
-}
-
-// ---- receives
-
-void ReferenceQp::post_receive(std::uint64_t wr_id, const SgeList& sges) { receives_.emplace_back(wr_id, sges); }
-
-const ReferenceReceive* ReferenceQp::front_receive() const noexcept {
-  if (holding_) return &held_;
-  if (shared_ != nullptr) return shared_->front();
-  return receives_head_ == receives_.size() ? nullptr : &receives_[receives_head_];
-}
-
-/// Others take from a shared queue meanwhile: the buffer of a message under way is out of it.
-void ReferenceQp::hold() {
-  if (shared_ == nullptr) return;
-  hits_(shared_->held == 0 ? Point::kSrqHeld : Point::kSrqInterleaved);
-  held_ = shared_->take();
-  holding_ = true;
-  ++shared_->held;
-}
-
-void ReferenceQp::let_go() {
-  if (!holding_) return;
-  holding_ = false;
-  --shared_->held;
-}
-
-ReferenceReceive ReferenceQp::take_receive() {
-  if (holding_) {
-    let_go();
-    return held_;
-  }
-  return shared_ != nullptr ? shared_->take() : receives_[receives_head_++];
-}
-
 // ---- judging
 
 Judgement ReferenceQp::judge(const wire::Headers& headers, std::uint32_t bytes,
@@ -104,11 +54,10 @@ Judgement ReferenceQp::judge_request(const wire::Headers& headers, std::uint32_t
   Judgement judgement;
   judgement.action = RxAction::kControl;
   judgement.plan = RxPlan::kInvalidRequest;
-  const bool starts = traits.position == Position::kFirst || traits.position == Position::kOnly;
-  const bool ends = traits.position == Position::kLast || traits.position == Position::kOnly;
-  if (message_ != (starts ? Message::kNone : traits.send ? Message::kSend : Message::kWrite)) {
+  const bool starts = traits.begins();
+  if (message_ != (starts ? Message::kNone : message_of(traits))) {
     judgement.point = Point::kInvalidOrder;
-  } else if (bytes > limit || (!ends && bytes < limit) || (ends && !starts && bytes == 0)) {
+  } else if (!length_fits(traits, bytes, limit)) {
     judgement.point = Point::kInvalidLength;
   } else if (traits.fetch) {
     judge_fetch(headers, bytes, judgement);
@@ -116,9 +65,9 @@ Judgement ReferenceQp::judge_request(const wire::Headers& headers, std::uint32_t
     judgement.verify_first = starts;
     judgement.bytes = bytes;
     if (traits.send) {
-      judge_send(traits, bytes, judgement);
+      judge_send(headers, bytes, judgement);
     } else {
-      judge_write(traits, headers, bytes, judgement);
+      judge_write(headers, bytes, judgement);
     }
     if (judgement.plan == RxPlan::kExecute) {
       judgement.point = Point::kExecute;
@@ -126,84 +75,6 @@ Judgement ReferenceQp::judge_request(const wire::Headers& headers, std::uint32_t
     }
   }
   return judgement;
-}
-
-void ReferenceQp::judge_send(const wire::OpcodeTraits& traits, std::uint32_t bytes, Judgement& judgement) const {
-  const bool starts = traits.position == Position::kFirst || traits.position == Position::kOnly;
-  if (front_receive() == nullptr) {
-    judgement.plan = RxPlan::kNotReady;
-    judgement.point = shared_ != nullptr ? Point::kNotReadyShared : Point::kNotReadySend;
-    return;
-  }
-  const ReferenceReceive& receive = *front_receive();
-  std::uint64_t begin = starts ? 0 : done_;
-  std::uint64_t end = begin + bytes;
-  if (end > receive.capacity) {
-    judgement.plan = RxPlan::kTooLong;
-    judgement.point = Point::kInvalidTooLong;
-    return;
-  }
-  if (traits.invalidate) {  // nobody has a window here
-    judgement.plan = RxPlan::kNotInvalidated;
-    judgement.point = Point::kAccessInvalidate;
-    return;
-  }
-  judgement.plan = RxPlan::kExecute;
-  if (receive.sges.count != 0) judgement.address = receive.sges.items[0].address + begin;  // its elements are adjacent
-  for (const Sge& sge : receive.sges.span()) {
-    if (begin < end && begin < sge.length &&
-        registrations_.check(sge.lkey, receive_domain(), sge.address, sge.length, kAccessLocalWrite) !=
-            AccessResult::kOk) {
-      judgement.plan = RxPlan::kLocalProtection;
-      judgement.point = Point::kOperationalSges;
-      return;
-    }
-    begin = begin < sge.length ? 0 : begin - sge.length;
-    end = end < sge.length ? 0 : end - sge.length;
-  }
-}
-
-void ReferenceQp::judge_write(const wire::OpcodeTraits& traits, const wire::Headers& headers, std::uint32_t bytes,
-                              Judgement& judgement) const {
-  const bool starts = traits.position == Position::kFirst || traits.position == Position::kOnly;
-  const bool ends = traits.position == Position::kLast || traits.position == Position::kOnly;
-  const std::uint32_t length = starts ? headers.dma_length : write_length_;
-  const std::uint32_t arrived = starts ? 0 : done_;
-  const std::uint32_t key = starts ? headers.rkey : write_key_;
-  const std::uint64_t address = starts ? headers.va : write_address_;
-  const std::uint64_t after = std::uint64_t{arrived} + bytes;
-  judgement.point = Point::kInvalidReth;
-  if (length > (1U << 31) || (ends ? after != length : after >= length)) return;
-
-  judgement.plan = RxPlan::kRemoteAccess;
-  if (length != 0) {
-    judgement.point = refused_access(key, address, length, kAccessRemoteWrite);
-    if (judgement.point != Point::kExecute) return;
-  }
-  judgement.address = address + arrived;
-  judgement.plan = RxPlan::kExecute;
-  if (traits.immediate && front_receive() == nullptr) {
-    judgement.plan = RxPlan::kNotReady;
-    judgement.point = shared_ != nullptr ? Point::kNotReadyShared : Point::kNotReadyWrite;
-  }
-}
-
-Point ReferenceQp::refused_access(std::uint32_t key, std::uint64_t address, std::uint32_t length,
-                                  std::uint32_t right) const {
-  if ((config.access & right) == 0) return Point::kAccessQp;
-  switch (registrations_.check(key, config.pd, address, length, right)) {
-    case AccessResult::kBadKey:
-      return Point::kAccessKey;
-    case AccessResult::kWrongPd:
-      return Point::kAccessDomain;
-    case AccessResult::kOutOfRange:
-      return Point::kAccessRange;
-    case AccessResult::kNoRight:
-      return Point::kAccessRight;
-    case AccessResult::kOk:
-      break;
-  }
-  return Point::kExecute;
 }
 
 void ReferenceQp::commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes, Ps now,
@@ -264,41 +135,11 @@ void ReferenceQp::execute(const wire::Headers& headers, std::uint32_t bytes) {
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
   if (state == QpState::kSqd) hits_(Point::kExecuteInSqd);
   pass(1);
-  if (traits.position == Position::kFirst || traits.position == Position::kOnly) {
-    done_ = 0;
-    write_length_ = headers.dma_length;
-    write_key_ = headers.rkey;
-    write_address_ = headers.va;
-  }
-  done_ += bytes;
-  message_ = traits.send ? Message::kSend : Message::kWrite;
-  if (traits.position == Position::kFirst && traits.send) hold();
-  if (traits.position == Position::kLast || traits.position == Position::kOnly) {
-    message_ = Message::kNone;
+  if (take(headers, bytes)) {
     messages_ = (messages_ + 1) % (1U << 24);
     if (traits.send || traits.immediate) complete_receive(headers, WcStatus::kSuccess, done_);
   }
   if (++unacknowledged_ >= config.ack_coalesce || headers.ack_req) owe_ack();
-}
-
-void ReferenceQp::complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t bytes) {
-  hits_(status == WcStatus::kSuccess            ? Point::kReceiveSuccess
-        : status == WcStatus::kLocalLengthError ? Point::kReceiveTooShort
-                                                : Point::kReceiveProtection);
-  const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
-  Completion completion;
-  if (shared_ != nullptr && shared_->pd != config.pd) hits_(Point::kSrqOtherDomain);
-  completion.wr_id = take_receive().wr_id;
-  completion.status = status;
-  completion.opcode = traits.write ? WcOpcode::kRecvWithImm : WcOpcode::kRecv;
-  completion.byte_len = bytes;
-  completion.qp_num = config.qpn;
-  completion.src_qp = config.peer_qpn;
-  if (traits.immediate) {
-    completion.immediate = headers.immediate;
-    completion.flags = kWcWithImm;
-  }
-  completions.push_back(completion);
 }
 
 void ReferenceQp::reject(const Judgement& judgement, const wire::Headers& headers, Ps now) {

@@ -1,134 +1,48 @@
 #include "reference_ud.hpp"
 
-#include <algorithm>
 #include <numeric>
 
 #include "violation.hpp"
 
 namespace tensorwire::transport::faults {
+namespace {
 
-void ReferenceUd::reset(const Config& with) {
-  config = with;
-  state = QpState::kReset;
-  sends_.clear();
-  given_ = 0;
-  sent_ = 0;
-  lost_ = kNone;
-  receives_.clear();
-}
+constexpr UnansweredPoints kPoints = {.to_sqe = Point::kRtsToSqe,
+                                      .from_sqe_to_error = Point::kSqeToErr,
+                                      .to_error = Point::kUdToErr,
+                                      .to_sqd = Point::kUdRtsToSqd,
+                                      .drained = Point::kUdDrained,
+                                      .drain_ends = Point::kUdDrained,
+                                      .source_lost = Point::kUdSourceLost,
+                                      .source_broken = Point::kUdSourceBroken,
+                                      .sent = Point::kUdSendSuccess,
+                                      .sent_unsignaled = Point::kUdSendUnsignaled,
+                                      .flushed = Point::kUdSendFlushed,
+                                      .protection = Point::kUdSendProtection};
 
-// ---- egress
+}  // namespace
 
-void ReferenceUd::post_send(const Send& send) { sends_.push_back(send); }
-
-void ReferenceUd::doorbell() {
-  if (state == QpState::kSqe || state == QpState::kErr) flush_sends();
-}
-
-void ReferenceUd::complete_given() {
-  while (given_ != 0 && lost_ != 0) {
-    complete_send(WcStatus::kSuccess);
-    --given_;
-    if (lost_ != kNone) --lost_;
-  }
-}
-
-void ReferenceUd::on_next_tx() {
-  complete_given();
-  if (lost_ == 0) fail();
-}
-
-void ReferenceUd::on_source_lost(std::uint32_t psn) {
-  hits_(Point::kUdSourceLost);
-  const std::uint32_t back = (config.sq_psn + sent_ - psn) % (1U << 24);
-  require(back != 0 && back <= given_, "only what the link was given can be lost by it");
-  lost_ = std::min(lost_, given_ - back);
-}
-
-bool ReferenceUd::source_broken() const noexcept { return ready() && inaccessible(sends_[given_]); }
-
-bool ReferenceUd::inaccessible(const Send& send) const noexcept {
-  return !send.inline_data && std::any_of(send.sges.span().begin(), send.sges.span().end(), [&](const Sge& sge) {
-    return sge.length != 0 &&
-           registrations_.check(sge.lkey, config.pd, sge.address, sge.length, 0) != AccessResult::kOk;
-  });
-}
-
-void ReferenceUd::fail_source() {
-  hits_(Point::kUdSourceBroken);
-  require(given_ == 0, "a local error waits for the datagrams before it");
-  fail();
-}
-
-/// The oldest send has failed: the send queue stops, and nothing else.
-void ReferenceUd::fail() {
-  complete_send(WcStatus::kLocalProtectionError);
-  lost_ = kNone;
-  given_ = 0;
-  if (state != QpState::kRts) return;
-  hits_(Point::kRtsToSqe);
-  state = QpState::kSqe;
-  flush_sends();
-}
-
-void ReferenceUd::flush_sends() {
-  const bool noticed = given_ != 0 && lost_ == kNone && given_ != sends_.size() && inaccessible(sends_[given_]);
-  complete_given();
-  if (lost_ == 0) complete_send(WcStatus::kLocalProtectionError);
-  lost_ = kNone;
-  given_ = 0;
-  // A local error may have been found, and wait for those before it.
-  if (noticed) complete_send(WcStatus::kFlushError, kPerhapsProtection);
-  while (!sends_.empty()) complete_send(WcStatus::kFlushError);
-}
-
-bool ReferenceUd::ready() const noexcept { return state == QpState::kRts && lost_ == kNone && given_ != sends_.size(); }
+ReferenceUd::ReferenceUd(const Registrations& registrations, Hits& hits)
+    : ReferenceUnanswered(registrations, hits, kPoints) {}
 
 void ReferenceUd::on_sent(const TxDesc& desc) {
+  check_sent(desc);
   const wire::Headers& h = desc.headers;
-  require(ready(), "only a queue pair in RTS sends datagrams");
   const Send& send = upcoming();
-  require(!source_broken(), "no datagram leaves from memory that is not registered");
-  require(h.opcode == (send.immediate_follows ? wire::Opcode::kUdSendOnlyImm : wire::Opcode::kUdSendOnly),
+  const bool immediate = send.opcode == WrOpcode::kSendImm;
+  require(h.opcode == (immediate ? wire::Opcode::kUdSendOnlyImm : wire::Opcode::kUdSendOnly),
           "the opcode fits the datagram");
-  require(h.dest_qpn == send.dest_qpn && h.pkey == wire::kDefaultPkey, "a datagram goes to the queue pair it names");
+  require(h.dest_qpn == send.dest_qpn, "a datagram goes to the queue pair it names");
   require(h.qkey == ((send.qkey & kPrivilegedQkey) != 0 ? config.qkey : send.qkey),
           "a datagram carries the Q_Key as posted");
-  require(h.src_qpn == config.qpn && desc.src_qpn == config.qpn, "a datagram names its sender");
-  require(h.psn == (config.sq_psn + sent_) % (1U << 24), "the PSN counts datagrams");
-  require(!h.ack_req && !desc.retransmission, "nobody answers a datagram");
+  require(h.src_qpn == config.qpn, "a datagram names its sender");
   require(h.solicited == send.solicited, "the solicited bit as posted");
-  require(!send.immediate_follows || h.immediate == send.immediate, "immediate as posted");
-  require(desc.payload_bytes == send.length && h.pad == (4 - send.length % 4) % 4, "a datagram is one packet");
+  require(!immediate || h.immediate == send.immediate, "immediate as posted");
+  require(desc.payload_bytes == send.length, "a datagram is one packet");
   require(desc.av->remote == send.av.remote && desc.av->local == send.av.local &&
               desc.av->traffic_class == send.av.traffic_class && desc.av->udp_source_port == send.av.udp_source_port,
           "a datagram goes to the address as it was when it was posted");
-  ++sent_;
-  ++given_;
-}
-
-void ReferenceUd::complete_send(WcStatus status, std::uint32_t allowance) {
-  const Send send = sends_.front();
-  sends_.pop_front();
-  if (status == WcStatus::kSuccess && !send.signaled) return hits_(Point::kUdSendUnsignaled);
-  hits_(status == WcStatus::kSuccess      ? Point::kUdSendSuccess
-        : status == WcStatus::kFlushError ? Point::kUdSendFlushed
-                                          : Point::kUdSendProtection);
-  Completion completion;
-  completion.wr_id = send.wr_id;
-  completion.status = status;
-  completion.opcode = WcOpcode::kSend;
-  completion.vendor_error = allowance;
-  completion.byte_len = send.length;
-  completion.qp_num = config.qpn;
-  completions.push_back(completion);
-}
-
-// ---- ingress
-
-const ReferenceReceive* ReferenceUd::front_receive() const noexcept {
-  if (shared_ != nullptr) return shared_->front();
-  return receives_.empty() ? nullptr : &receives_.front();
+  on_packet_sent();
 }
 
 Judgement ReferenceUd::judge(const wire::Headers& headers, std::uint32_t bytes, const PacketSource& source) const {
@@ -153,15 +67,9 @@ Judgement ReferenceUd::judge(const wire::Headers& headers, std::uint32_t bytes, 
   judgement.bytes = kHeaderBytes + bytes;
   judgement.action = RxAction::kPlace;
   judgement.plan = RxPlan::kExecute;
-  const PdId pd = shared_ != nullptr ? shared_->pd : config.pd;
-  std::uint64_t end = judgement.bytes;
-  for (const Sge& sge : receive->sges.span()) {
-    if (end != 0 && sge.length != 0 &&
-        registrations_.check(sge.lkey, pd, sge.address, sge.length, kAccessLocalWrite) != AccessResult::kOk) {
-      judgement.action = RxAction::kControl;
-      judgement.plan = RxPlan::kLocalProtection;
-    }
-    end -= std::min<std::uint64_t>(end, sge.length);
+  if (!registrations_.permits(receive->sges, receive_domain(), 0, judgement.bytes, kAccessLocalWrite)) {
+    judgement.action = RxAction::kControl;
+    judgement.plan = RxPlan::kLocalProtection;
   }
   return judgement;
 }
@@ -169,7 +77,7 @@ Judgement ReferenceUd::judge(const wire::Headers& headers, std::uint32_t bytes, 
 void ReferenceUd::commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes) {
   if (judgement.plan == RxPlan::kExecute) {
     hits_(Point::kUdReceived);
-    return complete_receive(headers, WcStatus::kSuccess, bytes);
+    return complete_datagram(headers, WcStatus::kSuccess, bytes);
   }
   reject(headers);
 }
@@ -177,18 +85,13 @@ void ReferenceUd::commit(const Judgement& judgement, const wire::Headers& header
 /// A buffer of our own that may not be written, or is gone.
 void ReferenceUd::reject(const wire::Headers& headers) {
   hits_(Point::kUdReceiveProtection);
-  complete_receive(headers, WcStatus::kLocalProtectionError, 0);
+  complete_datagram(headers, WcStatus::kLocalProtectionError, 0);
   enter_error();
 }
 
-void ReferenceUd::complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t bytes) {
+void ReferenceUd::complete_datagram(const wire::Headers& headers, WcStatus status, std::uint32_t bytes) {
   Completion completion;
-  if (shared_ != nullptr) {
-    completion.wr_id = shared_->take().wr_id;
-  } else {
-    completion.wr_id = receives_.front().wr_id;
-    receives_.pop_front();
-  }
+  completion.wr_id = take_receive().wr_id;
   completion.status = status;
   completion.opcode = WcOpcode::kRecv;
   completion.byte_len = kHeaderBytes + bytes;
@@ -200,26 +103,6 @@ void ReferenceUd::complete_receive(const wire::Headers& headers, WcStatus status
     completion.flags |= kWcWithImm;
   }
   completions.push_back(completion);
-}
-
-void ReferenceUd::fail_fatally() {
-  enter_error();
-  events.push_back(AsyncEvent::kQpFatal);
-}
-
-void ReferenceUd::enter_error() {
-  hits_(state == QpState::kSqe ? Point::kSqeToErr : Point::kUdToErr);
-  state = QpState::kErr;
-  flush_sends();
-  for (; !receives_.empty(); receives_.pop_front()) {
-    Completion completion;
-    completion.wr_id = receives_.front().wr_id;
-    completion.status = WcStatus::kFlushError;
-    completion.opcode = WcOpcode::kRecv;
-    completion.qp_num = config.qpn;
-    completions.push_back(completion);
-  }
-  if (shared_ != nullptr) events.push_back(AsyncEvent::kLastWqeReached);
 }
 
 std::array<std::byte, ReferenceUd::kHeaderBytes> ReferenceUd::network_header(const wire::Headers& headers,

@@ -13,7 +13,11 @@ constexpr std::uint64_t kMaxEvents = 400'000;
 /// From here on the network behaves, so that what is left must be finished.
 constexpr std::uint64_t kFaultyEvents = 12'000;
 constexpr std::uint64_t kLater = 0x6c61746572;
-constexpr std::uint32_t kForgeries = 15'000;  // per million events
+constexpr std::uint64_t kUnreliable = 0x7563;
+// Per million events.
+constexpr std::uint32_t kForgeries = 15'000;
+constexpr std::uint32_t kUnreliableDisturbed = 20'000;
+constexpr std::uint32_t kUnreliablePosts = 300'000;
 
 }  // namespace
 
@@ -28,13 +32,16 @@ Run::Run(std::uint64_t seed, Workspace& workspace)
         Scenario scenario(random);
         scenario.choose_features(random);
         return scenario;
-      }) {}
+      }) {
+  if (!scenario_.engine.dcqcn.enabled && unreliable_.below(3) == 0) scenario_.unreliable = 1 + unreliable_.below(2);
+}
 
 Run::Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&))
     : workspace_(workspace),
       hits_(workspace.hits),
       random_(mix64(seed)),
       later_(mix64(seed ^ kLater)),
+      unreliable_(mix64(seed ^ kUnreliable)),
       scenario_(choose(random_)),
       adversary_(scenario_, random_, hits_) {
   make_later();
@@ -58,6 +65,7 @@ void Run::make_hosts() {
 void Run::set_up() {
   make_connections();
   make_datagrams();
+  make_unreliable();
   make_slots();
 }
 
@@ -123,6 +131,7 @@ void Run::go() {
       }
     }
     if (later_.chance(scenario_.drain)) drain();
+    if (scenario_.unreliable != 0 && !calm_ && unreliable_.chance(kUnreliableDisturbed)) disturb_unreliable();
     if (random_.chance(scenario_.eager)) post();
     const Next next = next_event();
     if (next.event != Event::kNone) {
@@ -231,6 +240,8 @@ bool Run::post() {
   };
   if (!datagram_ends_.empty() && random_.below(4) == 0)
     posted |= post_datagrams(random_.below(static_cast<std::uint32_t>(datagram_ends_.size())));
+  if (!unreliable_ends_.empty() && unreliable_.chance(kUnreliablePosts))
+    posted |= post_unreliable(unreliable_ends_[unreliable_.below(static_cast<std::uint32_t>(unreliable_ends_.size()))]);
   const bool idle = next_event().event == Event::kNone;
   if (!idle) {
     one(connections_[random_.below(static_cast<std::uint32_t>(connections_.size()))], random_.below(2));
@@ -243,6 +254,7 @@ bool Run::post() {
       one(connection, 1);
     }
     for (std::size_t end = 0; end < datagram_ends_.size(); ++end) posted |= post_datagrams(end);
+    for (UnreliableEnd& end : unreliable_ends_) posted |= post_unreliable(end);
   }
   return posted;
 }
@@ -330,7 +342,9 @@ void Run::calm() {
 
 bool Run::finished() const noexcept {
   return std::all_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.finished(); }) &&
-         std::all_of(datagram_ends_.begin(), datagram_ends_.end(), [](const DatagramEnd& e) { return e.finished(); });
+         std::all_of(datagram_ends_.begin(), datagram_ends_.end(), [](const DatagramEnd& e) { return e.finished(); }) &&
+         std::all_of(unreliable_ends_.begin(), unreliable_ends_.end(),
+                     [](const UnreliableEnd& e) { return e.finished(); });
 }
 
 /// Lets the rest happen, then looks at everything once more.
@@ -358,6 +372,7 @@ std::string Run::story() const {
                   scenario_.connections, scenario_.faults, scenario_.whole ? ", whole messages" : "");
   for (const Connection& connection : connections_) text += connection.describe();
   for (const DatagramEnd& end : datagram_ends_) text += end.describe();
+  for (const UnreliableEnd& end : unreliable_ends_) text += end.describe();
   return text + trace_.text();
 }
 

@@ -17,6 +17,7 @@
 #include "datagrams.hpp"
 #include "hits.hpp"
 #include "trace.hpp"
+#include "unreliable.hpp"
 
 namespace tensorwire::transport::faults {
 
@@ -74,6 +75,7 @@ class Run {
   void make_hosts();
   void make_connections();
   void make_datagrams();
+  void make_unreliable();
   void make_slots();
 
   // ---- events (run.cpp)
@@ -126,6 +128,20 @@ class Run {
   void place_datagram(const Packet& packet, const wire::Parsed& parsed, const RxVerdict& verdict,
                       const Judgement& judgement, const PacketSource& source, DatagramEnd& end);
   void forge_datagram();
+
+  // ---- unreliable connections (run_unreliable.cpp)
+  [[nodiscard]] UnreliableEnd* unreliable_end(std::size_t host, std::uint32_t qpn) noexcept;
+  bool post_unreliable(UnreliableEnd& end);
+  void disturb_unreliable();
+  void label_unreliable(Packet& packet, const TxDesc& desc, UnreliableEnd& end);
+  void launch_unreliable(std::size_t host, const TxDesc& desc, Leaving& leaving);
+  void deliver_unreliable(const Packet& packet, const wire::Parsed& parsed, UnreliableEnd& end);
+  static void expect_counted(const EngineCounters& before, const EngineCounters& after, RxPlan plan);
+  void follow_message(const Label& label, const wire::Headers& headers, std::uint32_t bytes, const Judgement& judgement,
+                      UnreliableEnd& end);
+  void forge_unreliable(UnreliableEnd& victim);
+
+  [[nodiscard]] static Point drop_point(DropReason reason);
   [[nodiscard]] PacketSource source_of(const Packet& packet, bool datagram) const noexcept;
 
   // ---- congestion control (run_congestion.cpp)
@@ -148,6 +164,7 @@ class Run {
   static Completion take_expected(std::vector<Completion>& expected, const SimCq& cq, const End* end);
   void forget_lost(std::size_t host, const SimCq& cq);
   void settle_egress(std::size_t host);
+  [[nodiscard]] bool window_open(std::size_t host, PathId path) const noexcept;
   void settle_path(std::size_t host, PathId path);
   /// The link lets nothing out on this path.
   [[nodiscard]] virtual bool blocked(std::size_t host, PathId path) const noexcept;
@@ -168,7 +185,8 @@ class Run {
   Workspace& workspace_;
   Hits& hits_;
   Random random_;
-  Random later_;  ///< for what seeds did not have at first: their other choices stay as they were
+  Random later_;       ///< for what seeds did not have at first: their other choices stay as they were
+  Random unreliable_;  ///< likewise, for unreliable connections and for whatever is drained beside them
   Scenario scenario_;
   Adversary adversary_;
   std::deque<SimHost> hosts_;
@@ -178,14 +196,16 @@ class Run {
   std::array<std::array<Owner, 8>, Adversary::kMaxHosts> owners_{};  ///< by host
   std::array<std::size_t, Adversary::kMaxHosts> owner_count_{};
   std::deque<DatagramEnd> datagram_ends_;
-  std::array<std::vector<DatagramEnd*>, Adversary::kMaxHosts> datagrams_at_;  ///< by host
+  std::deque<UnreliableEnd> unreliable_ends_;
+  std::array<std::vector<UnansweredEnd*>, Adversary::kMaxHosts> unanswered_at_;  ///< both, by host
   std::vector<DatagramEnd::Target> datagram_targets_;
   std::vector<SimHost*> host_list_;
-  /// The datagram that is being received, until its completion is seen.
+  /// The message that is being received without an answer, until its completion is seen.
   struct {
-    std::array<std::byte, ReferenceUd::kHeaderBytes> header;
+    std::array<std::byte, ReferenceUd::kHeaderBytes> network_header{};
+    std::span<const std::byte> header;  ///< that, or nothing
     std::span<const std::byte> sent;
-  } arrived_{};
+  } arrived_;
   std::array<bool, 8> paced_before_{};  ///< by owner of the host that transmits
   std::array<PathId, Adversary::kMaxHosts> paths_{};
   std::array<Ps, Adversary::kMaxHosts> blocked_until_{};

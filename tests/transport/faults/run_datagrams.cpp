@@ -15,7 +15,7 @@ void Run::make_datagrams() {
     const std::size_t host = random_.below(scenario_.hosts);
     DatagramEnd& end = datagram_ends_.emplace_back(scenario_, random_, hits_, hosts_[host], host);
     end.create(static_cast<std::uint8_t>(i), random_.below(3) == 0 ? shared_[host] : nullptr);
-    datagrams_at_[host].push_back(&end);
+    unanswered_at_[host].push_back(&end);
     for (int n = 0; n < 6; ++n) datagram_targets_.push_back({host, end.qpn, end.ref.config.qkey});
   }
   // Queue pairs of another service, and of nobody.
@@ -25,9 +25,9 @@ void Run::make_datagrams() {
 }
 
 DatagramEnd* Run::datagram_end(std::size_t host, std::uint32_t qpn) noexcept {
-  for (DatagramEnd* end : datagrams_at_[host])
-    if (end->qpn == qpn) return end;
-  return nullptr;
+  const auto found = std::find_if(datagram_ends_.begin(), datagram_ends_.end(),
+                                  [&](const DatagramEnd& end) { return end.host_number == host && end.qpn == qpn; });
+  return found == datagram_ends_.end() ? nullptr : &*found;
 }
 
 bool Run::post_datagrams(std::size_t index) {
@@ -57,7 +57,7 @@ void Run::label_datagram(Packet& packet, const TxDesc& desc, DatagramEnd& end) {
   packet.source = send.av.local;
   packet.flow = {send.av.local, send.av.remote, 0, wire::kRoceUdpPort};
   packet.label.truth = Truth::kGenuine;
-  packet.label.datagram = true;
+  packet.label.service = Service::kDatagram;
   packet.label.connection = static_cast<std::uint8_t>(
       std::find_if(datagram_ends_.begin(), datagram_ends_.end(), [&](const DatagramEnd& e) { return &e == &end; }) -
       datagram_ends_.begin());
@@ -136,7 +136,8 @@ void Run::place_datagram(const Packet& packet, const wire::Parsed& parsed, const
     if (judgement.plan == RxPlan::kExecute && datagram.delivered++ != 0) hits_(Point::kUdReceivedTwice);
   }
   if (verdict.action == RxAction::kPlace) {
-    arrived_.header = ReferenceUd::network_header(headers, bytes, source);
+    arrived_.network_header = ReferenceUd::network_header(headers, bytes, source);
+    arrived_.header = arrived_.network_header;
     host.arena.expect(judgement.address, arrived_.header);
     host.arena.expect(judgement.address + arrived_.header.size(), arrived_.sent);
     require(host.arena.intact(judgement.address, judgement.bytes), "only the datagram and its header are written");
@@ -158,7 +159,7 @@ void Run::forge_datagram() {
   packet.flow = {packet.source, victim.host->gids[family], static_cast<std::uint16_t>(random_.next()),
                  wire::kRoceUdpPort};
   packet.traffic_class = static_cast<std::uint8_t>(random_.next());
-  packet.label.datagram = true;
+  packet.label.service = Service::kDatagram;
   wire::Headers h;
   h.opcode = random_.below(2) == 0 ? wire::Opcode::kUdSendOnly : wire::Opcode::kUdSendOnlyImm;
   h.dest_qpn = victim.qpn;

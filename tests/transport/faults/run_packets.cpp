@@ -15,7 +15,11 @@ namespace {
 constexpr std::size_t kFramingBytes = 66;
 constexpr Ps kPsPerByte = 80;  // 100 Gb/s
 
-Point drop_point(DropReason reason) {
+bool is_response(const wire::Headers& headers) { return wire::traits(headers.opcode).response; }
+
+}  // namespace
+
+Point Run::drop_point(DropReason reason) {
   switch (reason) {
     case DropReason::kUnknownQp:
       return Point::kDropUnknownQp;
@@ -42,10 +46,6 @@ Point drop_point(DropReason reason) {
   throw Violation("a dropped packet has a reason");
 }
 
-bool is_response(const wire::Headers& headers) { return wire::traits(headers.opcode).response; }
-
-}  // namespace
-
 // ---- egress
 
 void Run::transmit(std::size_t number) {
@@ -56,7 +56,7 @@ void Run::transmit(std::size_t number) {
   const std::uint64_t budget = random_.below(2) == 0 ? 64 * 1024 : random_.below(8'192);
   const std::size_t count = host.engine.next_tx(now_, budget, {batch.data(), room});
   host.egress_free = std::max(host.egress_free, now_);
-  for (DatagramEnd* end : datagrams_at_[number]) end->ref.on_next_tx();
+  for (UnansweredEnd* end : unanswered_at_[number]) end->reference().on_next_tx();
 
   std::array<Leaving, batch.size()> leaving;
   for (std::size_t i = 0; i < count; ++i) {
@@ -68,6 +68,10 @@ void Run::transmit(std::size_t number) {
     trace_.sent(now_, number, desc.headers, desc.payload_bytes, desc.retransmission);
     if (DatagramEnd* end = datagram_end(number, desc.src_qpn)) {
       label_datagram(packet, desc, *end);
+      continue;
+    }
+    if (UnreliableEnd* end = unreliable_end(number, desc.src_qpn)) {
+      label_unreliable(packet, desc, *end);
       continue;
     }
     const auto [connection, side] = owner(number, desc.src_qpn);
@@ -115,7 +119,8 @@ void Run::launch_packet(std::size_t number, const TxDesc& desc, Leaving& leaving
     host.engine.tx_failed(desc, now_);
     return lose_source(number, desc);
   }
-  if (packet.label.datagram) return launch_datagram(number, desc, leaving);
+  if (packet.label.service == Service::kUnreliable) return launch_unreliable(number, desc, leaving);
+  if (packet.label.service == Service::kDatagram) return launch_datagram(number, desc, leaving);
   if (packet.label.request && desc.payload_bytes != 0) {
     const Direction& direction = connections_[packet.label.connection].directions[packet.label.side];
     const Operation& op = direction.operations.all[packet.label.operation];
@@ -129,8 +134,9 @@ void Run::launch_packet(std::size_t number, const TxDesc& desc, Leaving& leaving
 /// After tx_failed().
 void Run::lose_source(std::size_t number, const TxDesc& desc) {
   trace_.note(now_, number, "source memory gone");
-  if (DatagramEnd* end = datagram_end(number, desc.src_qpn)) {
-    end->ref.on_source_lost(desc.headers.psn);
+  for (UnansweredEnd* end : unanswered_at_[number]) {
+    if (end->qpn != desc.src_qpn) continue;
+    end->reference().on_source_lost(desc.headers.psn);
     return settle(number);
   }
   const auto [connection, side] = owner(number, desc.src_qpn);
@@ -171,6 +177,7 @@ void Run::deliver_parsed(const Packet& packet, const wire::Parsed& parsed) {
   const wire::Headers& headers = parsed.headers;
   const auto bytes = static_cast<std::uint32_t>(parsed.payload_bytes);
   if (DatagramEnd* end = datagram_end(packet.to, headers.dest_qpn)) return deliver_datagram(packet, parsed, *end);
+  if (UnreliableEnd* end = unreliable_end(packet.to, headers.dest_qpn)) return deliver_unreliable(packet, parsed, *end);
   const PacketSource source = source_of(packet, wire::traits(headers.opcode).deth);
   const auto [connection, side] = owner(packet.to, headers.dest_qpn);
   Judgement judgement;

@@ -11,7 +11,7 @@ namespace {
 
 /// What the engine gave is what the reference wants next.
 void expect_completion(const Completion& got, const Completion& want) {
-  const bool either = want.vendor_error == ReferenceUd::kPerhapsProtection;
+  const bool either = want.vendor_error == ReferenceReceiver::kPerhapsProtection;
   require(got.status == want.status || (either && got.status == WcStatus::kLocalProtectionError),
           "a request completes with the status that the rules name");
   require(got.wr_id == want.wr_id, "requests complete in order");
@@ -36,13 +36,16 @@ void Run::settle(std::size_t number) {
     end.ref.settle_drain();
     end.ref.event_over();
   }
-  for (DatagramEnd* end : datagrams_at_[number]) end->discover_failure();
+  for (UnansweredEnd* end : unanswered_at_[number]) {
+    end->discover_failure();
+    end->reference().settle_drain();
+  }
   expect_overruns(number);
   for (std::size_t i = 0; i < owner_count_[number]; ++i)
     settle_end(*owners_[number][i].connection, owners_[number][i].side);
-  for (DatagramEnd* end : datagrams_at_[number]) {
-    require(end->qp->state() == end->ref.state, "the queue pair is in the state that the rules name");
-    settle_events(*end->host, end->ref.events, end->qpn);
+  for (UnansweredEnd* end : unanswered_at_[number]) {
+    require(end->qp->state() == end->reference().state, "the queue pair is in the state that the rules name");
+    settle_events(*end->host, end->reference().events, end->qpn);
   }
   if (shared_[number] != nullptr) shared_[number]->settle();
   for (SimCq& cq : hosts_[number].cqs) settle_queue(number, cq);
@@ -61,8 +64,8 @@ void Run::expect_overruns(std::size_t number) {
       const End& end = owners_[number][i].connection->ends[owners_[number][i].side];
       for (const Completion& completion : end.ref.completions) ++Connection::queue_of(end, completion).pending;
     }
-    for (const DatagramEnd* end : datagrams_at_[number])
-      end->cq->pending += static_cast<std::uint32_t>(end->ref.completions.size());
+    for (const UnansweredEnd* end : unanswered_at_[number])
+      end->cq->pending += static_cast<std::uint32_t>(end->reference().completions.size());
   };
   count();
   bool first = true;
@@ -86,8 +89,8 @@ void Run::fail_users(std::size_t number, const SimCq& cq) {
         end.ref.state != QpState::kErr)
       end.ref.fail_fatally();
   }
-  for (DatagramEnd* end : datagrams_at_[number])
-    if (end->cq == &cq && end->ref.state != QpState::kErr) end->ref.fail_fatally();
+  for (UnansweredEnd* end : unanswered_at_[number])
+    if (end->cq == &cq && end->reference().state != QpState::kErr) end->reference().fail_fatally();
 }
 
 /// Each completion is the next one of its queue pair; none is missing, unless the queue was full: then those after it.
@@ -126,12 +129,14 @@ void Run::settle_completion(std::size_t number, SimCq& cq, const Completion& got
     if (got.status == WcStatus::kSuccess) connection->check_promise(side, got);
     return;
   }
-  DatagramEnd* end = datagram_end(number, got.qp_num);
-  require(end != nullptr, "a completion names its queue pair");
-  expect_completion(got, take_expected(end->ref.completions, cq, nullptr));
+  const auto& unanswered = unanswered_at_[number];
+  const auto end = std::find_if(unanswered.begin(), unanswered.end(),
+                                [&](const UnansweredEnd* candidate) { return candidate->qpn == got.qp_num; });
+  require(end != unanswered.end(), "a completion names its queue pair");
+  expect_completion(got, take_expected((*end)->reference().completions, cq, nullptr));
   if (!is_received(got)) return;
-  if (got.status == WcStatus::kSuccess) end->check_received(got.wr_id, arrived_.header, arrived_.sent);
-  (end->srq != nullptr ? end->srq->slots : end->slots).give_back(got.wr_id);
+  if (got.status == WcStatus::kSuccess) (*end)->check_received(got.wr_id, arrived_.header, arrived_.sent);
+  (*end)->slots_in_use().give_back(got.wr_id);
 }
 
 /// Completions that found no room. Their buffers are known to nobody but the simulator.
@@ -144,11 +149,11 @@ void Run::forget_lost(std::size_t number, const SimCq& cq) {
       return true;
     });
   }
-  for (DatagramEnd* end : datagrams_at_[number]) {
+  for (UnansweredEnd* end : unanswered_at_[number]) {
     if (end->cq != &cq) continue;
-    for (const Completion& lost : end->ref.completions)
-      if (is_received(lost)) (end->srq != nullptr ? end->srq->slots : end->slots).give_back(lost.wr_id);
-    end->ref.completions.clear();
+    for (const Completion& lost : end->reference().completions)
+      if (is_received(lost)) end->slots_in_use().give_back(lost.wr_id);
+    end->reference().completions.clear();
   }
 }
 
@@ -199,8 +204,11 @@ void Run::settle_egress(std::size_t number) {
     deadline = std::min(deadline, owners_[number][i].connection->ends[owners_[number][i].side].ref.deadline);
   settle_rates(number, deadline);
   if (host.engine.has_tx()) return;
-  for (const DatagramEnd* end : datagrams_at_[number])
-    require(end->ref.given() == 0 && !end->ref.ready(), "datagrams leave, and complete when they have left");
+  for (const UnansweredEnd* end : unanswered_at_[number]) {
+    require(end->reference().given() == 0, "what nobody answers completes when it has left");
+    const bool waits = blocked(number, end->path) || !window_open(number, end->path);
+    require(waits || !end->reference().ready(), "what nobody answers leaves");
+  }
   std::optional<PathId> settled;
   for (std::size_t i = 0; i < owner_count_[number]; ++i) {
     const PathId path = owners_[number][i].connection->ends[owners_[number][i].side].path;
@@ -209,30 +217,37 @@ void Run::settle_egress(std::size_t number) {
   }
 }
 
-bool Run::blocked(std::size_t host, PathId) const noexcept { return blocked_until_[host] != 0; }
+bool Run::blocked(std::size_t host, PathId path) const noexcept {
+  return path == paths_[host] && blocked_until_[host] != 0;
+}
+
+/// A path on which whatever comes next fits into the window. Where it does not, no window counts what nobody answers,
+/// but it may stand behind what does not fit.
+bool Run::window_open(std::size_t number, PathId path) const noexcept {
+  std::uint64_t in_flight = 0;
+  std::uint64_t largest = 0;
+  for (std::size_t i = 0; i < owner_count_[number]; ++i) {
+    const End& end = owners_[number][i].connection->ends[owners_[number][i].side];
+    if (end.path != path) continue;
+    in_flight += end.ref.in_flight;
+    largest = std::max<std::uint64_t>(largest, end.ref.largest_charge());
+  }
+  return in_flight == 0 || in_flight + largest <= scenario_.path_window;
+}
 
 /// The engine has nothing to send on a path that is not blocked.
 void Run::settle_path(std::size_t number, PathId path) {
-  std::uint64_t in_flight = 0;
-  std::uint64_t largest = 0;
-  const auto each = [&](auto&& look) {
-    for (std::size_t i = 0; i < owner_count_[number]; ++i) {
-      const End& end = owners_[number][i].connection->ends[owners_[number][i].side];
-      if (end.path == path) look(end, end.ref);
-    }
-  };
-  each([&](const End&, const ReferenceQp& ref) {
-    in_flight += ref.in_flight;
-    largest = std::max<std::uint64_t>(largest, ref.largest_charge());
-  });
-  const bool path_open = in_flight == 0 || in_flight + largest <= scenario_.path_window;
-  each([&](const End& end, const ReferenceQp& ref) {
+  const bool path_open = window_open(number, path);
+  for (std::size_t i = 0; i < owner_count_[number]; ++i) {
+    const End& end = owners_[number][i].connection->ends[owners_[number][i].side];
+    if (end.path != path) continue;
+    const ReferenceQp& ref = end.ref;
     require(!ref.congestion.owed(), "a CNP can leave");
     const bool waits = paced(end) && ref.replies_pending();
     require(waits || (ref.owed == ReferenceQp::Owed::kNothing && !ref.replies_pending()),
             "what is owed to the peer can leave");
     require(!path_open || paced(end) || !ref.ready(), "what may be sent can leave");
-  });
+  }
 }
 
 }  // namespace tensorwire::transport::faults

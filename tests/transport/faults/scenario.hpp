@@ -50,6 +50,7 @@ struct Scenario {
   bool shared = false;           ///< hosts have a shared receive queue, from which most of their queue pairs take
   std::uint32_t families = 1;    ///< 1: IPv4 alone
   std::uint32_t datagrams = 0;   ///< datagram queue pairs in all
+  std::uint32_t unreliable = 0;  ///< unreliable connections
   bool credits = false;          ///< some responders count their receive WQEs
   std::uint32_t mark = 0;        ///< ECN-capable packets that are marked, per million
   std::uint32_t cq_entries = 0;  ///< of a completion queue that is too small; 0: large enough

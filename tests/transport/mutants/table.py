@@ -2,6 +2,7 @@
 tests. See run.py and mutant.py."""
 
 from mutant import Mutant
+from unanswered import UNANSWERED
 
 SIMULATION = "tests/transport/faults/test_faults"
 UNIT_TESTS = "tests/transport/test_transport"
@@ -361,29 +362,6 @@ MUTANTS = [
     Mutant("srq_last_wqe_untold", "nobody is told that a queue pair in ERR takes nothing more",
            "qp.cpp", "if (init_.srq != nullptr && !was_in_error) raise", "if (false && !was_in_error) raise"),
 
-    # --- datagrams
-    Mutant("ud_qkey_unchecked", "a datagram is taken whatever its Q_Key", "ud.cpp",
-           "if (headers.qkey != qp_.attributes().qkey) {", "if (false) {"),
-    Mutant("ud_header_needs_no_room", "the network header is not counted when a datagram is held against its buffer",
-           "ud.cpp", "if (std::uint64_t{kPrefixBytes} + payload_bytes > qp", "if (std::uint64_t{payload_bytes} > qp"),
-    Mutant("ud_header_not_counted", "the completion counts the payload alone",
-           "ud.cpp", "completion.byte_len = kPrefixBytes + payload_bytes;", "completion.byte_len = payload_bytes;"),
-    Mutant("ud_addresses_swapped", "the network header says that the receiver sent it", "ud.cpp",
-           "wire::encode_network_header({.source = source.address,\n                               .destination = source.destination,",
-           "wire::encode_network_header({.source = source.destination,\n                               .destination = source.address,"),
-    Mutant("ud_pad_not_in_header", "the IP length in the network header leaves out the pad",
-           "ud.cpp", "payload_bytes + headers.pad + wire::kIcrcBytes", "payload_bytes + wire::kIcrcBytes"),
-    Mutant("ud_privileged_key_sent", "the privileged Q_Key of a request is sent as it is", "unanswered.cpp",
-           "(target.qkey & kPrivilegedQkey) != 0 ? qp_.attributes().qkey : target.qkey", "target.qkey"),
-    Mutant("ud_never_given_back", "a send does not complete when the link is done with it",
-           "unanswered.cpp", "    next_packet_ = 0;\n    core_.scheduler.given_out(qp_);\n", "    next_packet_ = 0;\n"),
-    Mutant("ud_error_overtakes", "a local error completes while datagrams before it are with the link",
-           "unanswered.cpp", "failure_ == WcStatus::kSuccess || failed_index_ != qp_.send_queue().head()", "failure_ == WcStatus::kSuccess"),
-    Mutant("ud_stopped_queue_keeps", "what is posted to a stopped send queue is never flushed",
-           "unanswered.cpp", "  if (qp_.state() == QpState::kSqe) return flush();\n", ""),
-    Mutant("ud_sender_unknown", "the completion names the queue pair's own number as the sender's",
-           "ud.cpp", "completion.src_qp = headers.src_qpn;", "completion.src_qp = qp_.qpn();"),
-
     # --- end-to-end credits
     Mutant("credit_off_by_one", "one SEND more than the peer has receives for",
            "requester_rx.cpp", "return consumes && wire::psn_diff(ssn, credit_limit_) > 0;",
@@ -443,4 +421,4 @@ MUTANTS = [
            unit_tests="WithdrawalsTest.*"),
     Mutant("destruction_takes_nothing_back", "who reads messages in place is not told of the end of a queue pair",
            "engine.cpp", "  impl_->withdraw(qp.qpn());\n", "", unit_tests="WithdrawalsTest.*"),
-]
+] + UNANSWERED
