@@ -51,7 +51,8 @@ class Tensorwire final : public Library {
     std::vector<std::pair<std::string, std::uint64_t>> all{{"messages_sent", messages},
                                                            {"bytes_written", stats.runner.bytes_written},
                                                            {"bytes_copied", stats.runner.bytes_copied}};
-    for (const char* name : {"port_xmit_packets", "port_rcv_packets", "retransmitted_packets"}) {
+    for (const char* name : {"port_xmit_packets", "port_rcv_packets", "retransmitted_packets", "local_tx_records",
+                             "local_rx_inline_bytes", "local_rx_pulled_bytes", "local_wakeups"}) {
       if (const auto value = communicator_->device_counter(name)) all.emplace_back(name, *value);
     }
     return all;

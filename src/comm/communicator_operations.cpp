@@ -219,9 +219,7 @@ void Communicator::State::end_operation() noexcept {
   }
   bytes_moved_ += operation_.bytes;
   if (operation_.staged_for != nullptr) staging_.give_output(operation_.staged_for);
-  if (operation_.programs == nullptr || operation_.programs->algorithm != collective::Algorithm::kTwoShot) {
-    look_once_more();
-  }
+  if (operation_.programs == nullptr || operation_.programs->owes_acknowledgements) look_once_more();
 }
 
 /// Where nothing travels back, an operation of a peer is over when our HCA has acknowledged what it wrote out of its

@@ -26,6 +26,8 @@ struct CachedPrograms {
   bool reads_input = false;    ///< a write is sourced from the user's input, which must be registered then
   bool shares_output = false;  ///< peers write into the user's output, or writes are sourced from it
   bool moves_input = false;    ///< in place, but what arrives would overwrite what has not left: a copy goes in
+  /// A peer may still wait, when this rank is done, for the acknowledgement of a write out of its user's buffer.
+  bool owes_acknowledgements = true;
 
   [[nodiscard]] const collective::Program& of_segment(std::uint64_t segment) const noexcept {
     if (programs.size() == cut.segments) return programs[segment];
