@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "bootstrap/group.hpp"
 #include "bootstrap/unique_id.hpp"
@@ -177,7 +178,10 @@ void BM_Observer(benchmark::State& state) {
   Observer observer{Identity{0, 2, 0, "host"}, link};
   OperationInfo info;
   info.bytes = 8;
-  for (auto _ : state) observer.end(observer.begin(info), 0, 1);
+  for (auto _ : state) {
+    const std::uint64_t operation = observer.begin(info, monotonic_now());
+    observer.end(operation, monotonic_now(), 0, 1);
+  }
 }
 BENCHMARK(BM_Observer);
 
