@@ -17,7 +17,7 @@ namespace tensorwire::bootstrap {
 inline constexpr std::uint16_t kProtocolVersion = 2;
 /// Greeting, Hello, Admitted: the longest body before a peer is admitted.
 inline constexpr std::size_t kMaxHandshakeBody = 1024;
-inline constexpr std::size_t kMaxText = 512;
+inline constexpr std::size_t kMaxText = 1000;
 inline constexpr std::size_t kMaxHostName = 64;
 inline constexpr std::size_t kMaxReport = 4096;
 

@@ -83,6 +83,7 @@ void Communicator::State::start_watch(Ps now) noexcept {
 
 void Communicator::State::look_around(Ps now) noexcept {
   operation_.look_at = now + kLookInterval;
+  link_->look_at_device();
   const auto waiting = waiting_for();
   if (waiting.peer < config_.ranks) {
     board_.set_subject(static_cast<int>(waiting.peer), runner_->last_heard(waiting.peer));

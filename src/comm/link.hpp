@@ -107,6 +107,9 @@ class Link {
   /// within the transport's retry limit even when nothing else is under way to it. Costs the peer nothing.
   virtual void probe(std::uint32_t /*peer*/) noexcept {}
 
+  /// Takes what the device beneath has to tell (addresses and ports that come and go), and follows it.
+  virtual void look_at_device() noexcept {}
+
   /// Sleeps until an event may be there, or `bound` has passed. Spurious returns are fine.
   virtual void wait(Ps bound) noexcept = 0;
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/error.hpp"
+#include "base/log.hpp"
 #include "verbs/rdma_write.hpp"
 
 namespace tensorwire::comm {
@@ -16,6 +18,9 @@ namespace {
 // Work-request ids. Receives carry their lane. Sends carry the runner's token, or this mark where nobody waits for
 // them: a completion was asked for only to free the send queue.
 constexpr std::uint64_t kReclaim = std::uint64_t{1} << 63;
+
+/// What is in flight needs a round trip; where the path is gone it never ends, and one looks again later.
+constexpr Ps kDrainBound = 5 * kMillisecond;
 
 }  // namespace
 
@@ -119,7 +124,7 @@ bool VerbsLink::take(const ibv_wc& completion, LinkEvent& event, bool& is_event)
     const auto found = lane_by_qpn_.find(completion.qp_num);
     const std::uint32_t index = found != lane_by_qpn_.end() ? found->second : 0;
     fail(index, verbs::explain_completion(completion, "RDMA WRITE WITH IMMEDIATE", ends_of(lanes_[index])));
-    failure_->unreachable = completion.status == IBV_WC_RETRY_EXC_ERR;
+    failure_->unreachable = completion.status == IBV_WC_RETRY_EXC_ERR && context_->problem().empty();
     return false;
   }
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
@@ -185,9 +190,29 @@ void VerbsLink::retire() noexcept {
   scratch_region_ = {};
 }
 
+void VerbsLink::look_at_device() noexcept try {
+  const verbs::DeviceNews news = context_->take_news();
+  if (news.any && !context_->problem().empty()) log_warn(fmt::format("rank {}: {}", setup_.rank, context_->problem()));
+  if (news.gid_moved) {
+    log_info(fmt::format("rank {}: {} stands at GID index {} of {} now", setup_.rank, to_string(context_->gid()),
+                         context_->gid_index(), context_->name()));
+    for (Lane& lane : lanes_) lane.follows = lane.qp == nullptr;
+  }
+  for (Lane& lane : lanes_) {
+    if (lane.follows) continue;
+    lane.follows = verbs::reroute_qp(*lane.qp, lane.remote, connect_options(lane), kDrainBound);
+    if (lane.follows) log_info(fmt::format("rank {}: the path to rank {} follows", setup_.rank, lane.peer));
+  }
+} catch (const std::exception& error) {
+  log_warn(fmt::format("rank {}: {}", setup_.rank, error.what()));
+}
+
 void VerbsLink::fail(std::uint32_t lane, const ErrorParts& parts) noexcept {
   if (failure_) return;
   failure_ = LinkFailure{lanes_[lane].peer, Error{parts}.what(), false};
+  // What looks like a peer that does not answer may be this end.
+  look_at_device();
+  if (!context_->problem().empty()) failure_->line += "; here, " + context_->problem();
 }
 
 verbs::Endpoints VerbsLink::ends_of(const Lane& lane) const {

@@ -40,6 +40,7 @@ class VerbsLink final : public Link {
   bool post_write(const WriteRequest& request) noexcept override;
   int poll(std::span<LinkEvent> events) noexcept override;
   void probe(std::uint32_t peer) noexcept override;
+  void look_at_device() noexcept override;
   void wait(Ps bound) noexcept override;
   void abandon() noexcept override;
   void retire() noexcept override;
@@ -58,6 +59,7 @@ class VerbsLink final : public Link {
     std::uint32_t peer = 0;
     std::uint32_t unsignaled = 0;        ///< posted since the last one that asked for a completion
     std::uint32_t receives_to_post = 0;  ///< taken by arrivals of this poll
+    bool follows = true;                 ///< its path is by the index where our address stands now
   };
   struct Peer {
     std::uint64_t scratch_address = 0;
@@ -68,7 +70,7 @@ class VerbsLink final : public Link {
 
   // verbs_link_setup.cpp
   void create_queue_pairs(const VerbsLinkOptions& options);
-  void exchange_and_connect(bootstrap::Group& group, const VerbsLinkOptions& options);
+  void exchange_and_connect(bootstrap::Group& group);
   [[nodiscard]] std::vector<std::byte> hello() const;
   void take_hello(std::uint32_t peer, std::span<const std::byte> bytes, const std::string& name);
 
@@ -78,6 +80,7 @@ class VerbsLink final : public Link {
   bool repost_receives() noexcept;
   void fail(std::uint32_t lane, const ErrorParts& parts) noexcept;
   [[nodiscard]] verbs::Endpoints ends_of(const Lane& lane) const;
+  [[nodiscard]] verbs::ConnectOptions connect_options(const Lane& lane) const;
 
   LinkSetup setup_;
   std::uint32_t lanes_per_peer_;

@@ -40,7 +40,7 @@ VerbsLink::VerbsLink(bootstrap::Group& group, const LinkSetup& setup, const Verb
   scratch_region_ = verbs::register_gpu_memory_with_hca(domain_, scratch, access);
   for (std::uint32_t r = 0; r < setup.ranks; ++r) hosts_.push_back(group.host(static_cast<int>(r)));
   create_queue_pairs(options);
-  exchange_and_connect(group, options);
+  exchange_and_connect(group);
 }
 
 void VerbsLink::create_queue_pairs(const VerbsLinkOptions& options) {
@@ -69,7 +69,7 @@ void VerbsLink::create_queue_pairs(const VerbsLinkOptions& options) {
   }
 }
 
-void VerbsLink::exchange_and_connect(bootstrap::Group& group, const VerbsLinkOptions& options) {
+void VerbsLink::exchange_and_connect(bootstrap::Group& group) {
   const auto hellos = group.all_gather(hello());
   for (std::uint32_t peer = 0; peer < setup_.ranks; ++peer) {
     if (peer != setup_.rank) take_hello(peer, hellos[peer], group.name(static_cast<int>(peer)));
@@ -77,9 +77,7 @@ void VerbsLink::exchange_and_connect(bootstrap::Group& group, const VerbsLinkOpt
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
     if (lane.qp == nullptr) continue;
-    verbs::ConnectOptions connect;
-    connect.dscp = options.dscp;
-    connect.peer = group.name(static_cast<int>(lane.peer));
+    const verbs::ConnectOptions connect = connect_options(lane);
     verbs::transition_qp_to_rts(*lane.qp, lane.remote, connect);
     if (const int error = lane.qp->post_empty_receives(index, setup_.receive_depth); error != 0) {
       throw system_error(fmt::format("post {} receives for {}", setup_.receive_depth, connect.peer), error);
@@ -92,6 +90,13 @@ void VerbsLink::exchange_and_connect(bootstrap::Group& group, const VerbsLinkOpt
       log_info(fmt::format("{}: {}, {}", group.name(static_cast<int>(peer)), context_->describe(), describe(peer)));
     }
   }
+}
+
+verbs::ConnectOptions VerbsLink::connect_options(const Lane& lane) const {
+  verbs::ConnectOptions connect;
+  connect.dscp = dscp_;
+  connect.peer = fmt::format("rank {} on {}", lane.peer, hosts_[lane.peer]);
+  return connect;
 }
 
 std::vector<std::byte> VerbsLink::hello() const {

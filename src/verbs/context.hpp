@@ -23,6 +23,12 @@ struct DeviceWish {
   std::optional<Gid> route_to;   ///< a peer's address: prefer the GID whose interface routes to it
 };
 
+/// What happened to a device since it was last asked.
+struct DeviceNews {
+  bool any = false;        ///< something did that may concern the path: problem() is up to date
+  bool gid_moved = false;  ///< the address has another index: queue pairs should take it (reroute_qp)
+};
+
 class Context {
  public:
   /// Chooses library, device, port and GID by the rules of device_choice.hpp and gid.hpp, and opens it. What the wish
@@ -52,6 +58,13 @@ class Context {
   [[nodiscard]] const Functions& call() const noexcept { return library_->call(); }
   [[nodiscard]] const DirectFunctions& direct() const noexcept { return library_->direct(); }
 
+  /// Takes the device's asynchronous events, never waiting for one. Where they concern port or GIDs, it looks again for
+  /// the address that was chosen: gid_index() is where that stands now.
+  DeviceNews take_news();
+  /// Why packets cannot leave, as far as the news told: "port 1 is down", an address that is gone. "": nothing is
+  /// wrong.
+  [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
+
   /// A counter by the name mlx5 uses ("out_of_sequence", "local_ack_timeout_err", "rx_icrc_encapsulated"): from the
   /// HCA's direct verbs, else from sysfs hw_counters and counters; nullopt where there is none of that name.
   [[nodiscard]] std::optional<std::uint64_t> counter(std::string_view name) const;
@@ -60,6 +73,7 @@ class Context {
   Context(std::shared_ptr<const Library> library, ibv_context* context) noexcept;
 
   void choose_port(std::optional<std::uint8_t> asked);
+  DeviceNews look_again();
   void choose_gid_entry(std::optional<int> asked, const std::string& route_netdev);
 
   std::shared_ptr<const Library> library_;
@@ -69,6 +83,7 @@ class Context {
   std::uint8_t port_ = 1;
   ibv_mtu mtu_ = IBV_MTU_1024;
   GidChoice gid_;
+  std::string problem_;
   ibv_device_attr limits_{};
 };
 

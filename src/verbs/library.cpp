@@ -72,6 +72,8 @@ void resolve(Functions& f, const Resolver& from) {
   from.required(f.modify_qp, "ibv_modify_qp", "IBVERBS_1.1");
   from.required(f.query_qp, "ibv_query_qp", "IBVERBS_1.1");
   from.required(f.destroy_qp, "ibv_destroy_qp", "IBVERBS_1.1");
+  from.required(f.get_async_event, "ibv_get_async_event", "IBVERBS_1.1");
+  from.required(f.ack_async_event, "ibv_ack_async_event", "IBVERBS_1.1");
   from.optional(f.query_gid_ex, "_ibv_query_gid_ex", "IBVERBS_1.11");
   from.optional(f.reg_dmabuf_mr, "ibv_reg_dmabuf_mr", "IBVERBS_1.12");
 }

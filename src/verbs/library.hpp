@@ -40,6 +40,8 @@ struct Functions {
   int (*modify_qp)(ibv_qp*, ibv_qp_attr*, int) = nullptr;
   int (*query_qp)(ibv_qp*, ibv_qp_attr*, int, ibv_qp_init_attr*) = nullptr;
   int (*destroy_qp)(ibv_qp*) = nullptr;
+  int (*get_async_event)(ibv_context*, ibv_async_event*) = nullptr;
+  void (*ack_async_event)(ibv_async_event*) = nullptr;
 };
 
 /// Tensorwire's direct verbs; all null on other providers.

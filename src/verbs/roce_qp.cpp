@@ -1,11 +1,13 @@
 #include "verbs/roce_qp.hpp"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 
 namespace tensorwire::verbs {
@@ -95,6 +97,33 @@ class Bringup {
     modify(attr, kRtrMask, "INIT -> RTR");
   }
 
+  /// False: the device refuses.
+  [[nodiscard]] bool begin_drain() const {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_SQD;
+    return qp_.context()->call().modify_qp(qp_.raw(), &attr, IBV_QP_STATE) == 0;
+  }
+
+  [[nodiscard]] bool drained() const {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    const int error = qp_.context()->call().query_qp(qp_.raw(), &attr, IBV_QP_STATE, &init);
+    return error == 0 && attr.qp_state == IBV_QPS_SQD && attr.sq_draining == 0;
+  }
+
+  [[nodiscard]] bool take_route() const {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_SQD;
+    attr.ah_attr = route();
+    return qp_.context()->call().modify_qp(qp_.raw(), &attr, IBV_QP_STATE | IBV_QP_AV) == 0;
+  }
+
+  [[nodiscard]] bool end_drain() const {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RTS;
+    return qp_.context()->call().modify_qp(qp_.raw(), &attr, IBV_QP_STATE) == 0;
+  }
+
   void to_rts() const {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RTS;
@@ -146,6 +175,18 @@ void transition_qp_to_rts(QueuePair& qp, const QpAddress& remote, const ConnectO
   bringup.to_init();
   bringup.to_rtr();
   bringup.to_rts();
+}
+
+bool reroute_qp(QueuePair& qp, const QpAddress& remote, const ConnectOptions& options, Ps drain_bound) {
+  const Bringup bringup{qp, remote, options};
+  if (!bringup.begin_drain()) return false;
+  const Ps until = monotonic_now() + drain_bound;
+  while (!bringup.drained() && monotonic_now() < until) {
+    const timespec pause{.tv_sec = 0, .tv_nsec = 100'000};
+    nanosleep(&pause, nullptr);
+  }
+  const bool rerouted = bringup.drained() && bringup.take_route();
+  return bringup.end_drain() && rerouted;
 }
 
 }  // namespace tensorwire::verbs

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/time.hpp"
 #include "verbs/queue_pair.hpp"
 
 namespace tensorwire::verbs {
@@ -30,5 +31,10 @@ inline constexpr std::uint8_t kMinHopLimit = 64;
 /// posted before (a queue pair in RESET takes none): post them after, and let the peer send only when they are there.
 /// @throws Error with the failing step, the errno text, both GIDs and QPNs, the likely cause and what to do.
 void transition_qp_to_rts(QueuePair& qp, const QpAddress& remote, const ConnectOptions& options);
+
+/// Gives a queue pair in RTS the path that its context's GID index names now: RTS -> SQD, and back with the new path
+/// once nothing is in flight, for which it waits `drain_bound`. False: it did not drain in time, or the device does not
+/// do that; the queue pair goes on as it was.
+[[nodiscard]] bool reroute_qp(QueuePair& qp, const QpAddress& remote, const ConnectOptions& options, Ps drain_bound);
 
 }  // namespace tensorwire::verbs

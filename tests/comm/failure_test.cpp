@@ -89,6 +89,47 @@ TEST(Failure, ARankThatStopsCallingIsATimeoutThatNamesIt) {
       << "the others learn why: " << results[1].text;
 }
 
+CommOptions ring_options(Ps timeout) {
+  CommOptions options = soft_options();
+  options.thresholds.ring_bytes = 0;
+  options.operation_timeout = timeout;
+  return options;
+}
+
+TEST(Failure, ARankThatHangsInARingIsNamedByAllWithItsLastActNotItsNeighbour) {
+  const auto results = run_ranks(4, [](bootstrap::Group& group) {
+    const auto comm = Communicator::create(group, ring_options(700 * kMillisecond));
+    reduce_until_failure(*comm, 50'000, [&](int i) {
+      if (group.rank() == 1 && i == 3) std::this_thread::sleep_for(std::chrono::milliseconds{1500});
+    });
+    return std::string{};
+  });
+  for (const int rank : {0, 2, 3}) {
+    const std::string& text = results[static_cast<std::size_t>(rank)].text;
+    EXPECT_TRUE(text.starts_with("[1]")) << text;
+    EXPECT_NE(text.find("it finished all-reduce 2 (200000 bytes) 0."), std::string::npos) << text;
+  }
+}
+
+/// Rank 0 passes all news on; without it every rank is on its own.
+TEST(Failure, AStoppedRankZeroIsNamedByAllInARing) {
+  const auto results = run_ranks(
+      4,
+      [](bootstrap::Group& group) {
+        const auto comm = Communicator::create(group, ring_options(2 * kSecond));
+        reduce_until_failure(*comm, 50'000, [&](int i) {
+          if (group.rank() == 0 && i == 3) raise(SIGSTOP);
+        });
+        return std::string{};
+      },
+      5 * kSecond);
+  for (const int rank : {1, 2, 3}) {
+    const RankResult& result = results[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(result.exit_code, 1) << result.text;
+    EXPECT_TRUE(result.text.starts_with("[0]")) << result.text;
+  }
+}
+
 TEST(Failure, AbortFromAnotherThreadEndsAllRanks) {
   const auto results = run_ranks(3, [](bootstrap::Group& group) {
     const auto comm = Communicator::create(group, soft_options());
