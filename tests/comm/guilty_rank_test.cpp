@@ -1,6 +1,7 @@
 // One rank of three or four is dead, stopped, slow, or calls something else than the others. Every other rank gets one
-// line that names it, within the bound; nothing is written beside the buffers, which lie with canaries in one
-// registered segment, nor into them once the operation has failed, even when the rank wakes up later and goes on.
+// line that names it and says what it last did, within the bound; nothing is written beside the buffers, which lie with
+// canaries in one registered segment, nor into them once the operation has failed, even when the rank wakes up later
+// and goes on.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -160,6 +161,7 @@ std::string be_rank(bootstrap::Group& group, const Case& c) {
   } else if (result == twSuccess) {
     throw Error{"the operation", "succeeded"};
   }
+  if (!guilty && disagrees(c.trouble)) expect(result, twDisagreement, "the operation", comm);
   if (!guilty && took > kBoundMs * kMillisecond + kSlack)
     throw Error{"it took", fmt::format("{} ms", took / kMillisecond)};
   check_memory(memory, disagrees(c.trouble), "after the error");
@@ -187,6 +189,10 @@ TEST_P(GuiltyRank, IsNamedByAllOthersAndHarmsNobody) {
     if (rank == c.guilty) continue;
     EXPECT_NE(result.text.find(fmt::format("rank {} ", c.guilty)), std::string::npos)
         << "rank " << rank << ": " << result.text;
+    const bool last_act = result.text.find(" ago") != std::string::npos ||
+                          result.text.find("the last message from it was of all-reduce 2") != std::string::npos ||
+                          result.text.find("the last message from it was of all-reduce 3") != std::string::npos;
+    EXPECT_TRUE(last_act) << "rank " << rank << ": " << result.text;
     EXPECT_EQ(result.text.find('\n'), std::string::npos) << result.text;
   }
 }
