@@ -25,6 +25,13 @@ if(TENSORWIRE_SANITIZE)
   set(TENSORWIRE_TIMEOUT_FACTOR 4)
 endif()
 
+# GoogleTest programs take longer to compile than to run, so they are optimised less than the rooms they test: sanitized
+# that halves their compile time.
+set(TENSORWIRE_TEST_OPTIMIZATION -O1)
+if(TENSORWIRE_SANITIZE)
+  set(TENSORWIRE_TEST_OPTIMIZATION -O0)
+endif()
+
 # Everything that `ctest -L unit` runs: what a sanitizer build needs to compile.
 add_custom_target(unit_tests)
 
@@ -41,6 +48,7 @@ function(tw_test name)
   list(TRANSFORM ARG_USES PREPEND tw_)
   target_link_libraries(test_${name} PRIVATE tw_${name} ${ARG_USES} ${ARG_LIBRARIES} GTest::gtest_main)
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_options(test_${name} PRIVATE ${TENSORWIRE_TEST_OPTIMIZATION})
   # GoogleTest's macros are slow to analyse and full of findings that are not ours.
   set_target_properties(test_${name} PROPERTIES CXX_CLANG_TIDY "")
   tw_test_defaults()
