@@ -25,8 +25,8 @@ if(TENSORWIRE_SANITIZE)
   set(TENSORWIRE_TIMEOUT_FACTOR 4)
 endif()
 
-# GoogleTest programs take longer to compile than to run, so they are optimised less than the rooms they test: sanitized
-# that halves their compile time.
+# GoogleTest programs take longer to compile than to run, so they are optimised less than the rooms they test (sanitized
+# that halves their compile time), but for those that compute much themselves: COMPUTES.
 set(TENSORWIRE_TEST_OPTIMIZATION -O1)
 if(TENSORWIRE_SANITIZE)
   set(TENSORWIRE_TEST_OPTIMIZATION -O0)
@@ -35,10 +35,11 @@ endif()
 # Everything that `ctest -L unit` runs: what a sanitizer build needs to compile.
 add_custom_target(unit_tests)
 
-# tw_test(wire [USES extra rooms] [LIBRARIES ...] [LABELS unit] [TIMEOUT 60] [SERIAL]): all of tests/<room>/*.cpp as one
-# GoogleTest program test_<room>. TIMEOUT is in seconds for each test; SERIAL keeps every other test from running beside.
+# tw_test(wire [USES extra rooms] [LIBRARIES ...] [LABELS unit] [TIMEOUT 60] [SERIAL] [COMPUTES]): all of
+# tests/<room>/*.cpp as one GoogleTest program test_<room>. TIMEOUT is in seconds for each test; SERIAL keeps every other
+# test from running beside.
 function(tw_test name)
-  cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "USES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;COMPUTES" "TIMEOUT" "USES;LIBRARIES;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   if(NOT sources OR NOT TARGET tw_${name})
     message(STATUS "room ${name}: no tests")
@@ -48,7 +49,9 @@ function(tw_test name)
   list(TRANSFORM ARG_USES PREPEND tw_)
   target_link_libraries(test_${name} PRIVATE tw_${name} ${ARG_USES} ${ARG_LIBRARIES} GTest::gtest_main)
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_options(test_${name} PRIVATE ${TENSORWIRE_TEST_OPTIMIZATION})
+  if(NOT ARG_COMPUTES)
+    target_compile_options(test_${name} PRIVATE ${TENSORWIRE_TEST_OPTIMIZATION})
+  endif()
   # GoogleTest's macros are slow to analyse and full of findings that are not ours.
   set_target_properties(test_${name} PROPERTIES CXX_CLANG_TIDY "")
   tw_test_defaults()

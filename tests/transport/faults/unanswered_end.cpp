@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "transport/queue_pair.hpp"
 
@@ -186,8 +185,11 @@ void UnansweredEnd::check_received(std::uint64_t wr_id, std::span<const std::byt
                                    std::span<const std::byte> sent) const {
   const std::uint64_t place = srq != nullptr ? srq->slots.address_of(wr_id) : slots.address_of(wr_id);
   const std::byte* at = host->arena.at(place);
-  require(std::memcmp(at, header.data(), header.size()) == 0, "the packet's network header stands before a datagram");
-  require(std::memcmp(at + header.size(), sent.data(), sent.size()) == 0, "a message arrives as it was sent");
+  const auto stands = [](const std::byte* there, std::span<const std::byte> wanted) {
+    return std::ranges::equal(std::span{there, wanted.size()}, wanted);
+  };
+  require(stands(at, header), "the packet's network header stands before a datagram");
+  require(stands(at + header.size(), sent), "a message arrives as it was sent");
 }
 
 }  // namespace tensorwire::transport::faults
