@@ -64,11 +64,15 @@ class Strike {
   std::thread thread_;
 };
 
-/// A communicator that is given back on every path.
+/// A communicator and its window, which are given back on every path.
 struct Handle {
   twComm_t comm = nullptr;
+  twWindow_t window = nullptr;
   Handle() = default;
-  ~Handle() { twCommDestroy(comm); }
+  ~Handle() {
+    if (window != nullptr) twCommWindowDeregister(comm, window);
+    twCommDestroy(comm);
+  }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
 };
@@ -83,7 +87,7 @@ class Round {
     Handle all;
     const twConfig_t config = this->config();
     must(twCommInitRankConfig(&all.comm, kRanks, id, rank_, &config), "twCommInitRankConfig");
-    register_window(all.comm);
+    register_window(all);
     work_.begin(all.comm, kRanks, rank_, scenario_.seed);
     const twResult_t result = scenario_.is_fatal() ? run_until_failure() : run(scenario_.operations);
     strike_.reset();
@@ -109,11 +113,10 @@ class Round {
     return config;
   }
 
-  void register_window(twComm_t comm) const {
+  void register_window(Handle& of) const {
     if (!scenario_.windows) return;
-    twWindow_t window = nullptr;  // goes with the communicator
-    must(twCommWindowRegister(comm, work_.segment(), work_.segment_bytes(), &window, TW_WINDOW_DEFAULT),
-         "twCommWindowRegister", comm);
+    must(twCommWindowRegister(of.comm, work_.segment(), work_.segment_bytes(), &of.window, TW_WINDOW_DEFAULT),
+         "twCommWindowRegister", of.comm);
   }
 
   twResult_t run(int operations) {
@@ -174,7 +177,7 @@ class Round {
     if (ranks != static_cast<int>(survivors.size()) || survivors[static_cast<std::size_t>(rank)] != rank_) {
       throw Error{"twCommShrink", fmt::format("rank {} of {} is rank {} of {} now", rank_, kRanks, rank, ranks)};
     }
-    register_window(few.comm);
+    register_window(few);
     tell(socket_, "shrunk");
     work_.begin(few.comm, ranks, rank, scenario_.seed + kAfterwards);
     twResult_t result = twSuccess;
