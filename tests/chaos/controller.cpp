@@ -152,13 +152,14 @@ std::string Controller::judge(const Scenario& scenario, int rank) {
   const State& state = states_[index(rank)];
   Process& ended = process(scenario, rank);
   const bool guilty = scenario.is_guilty(rank);
-  if (guilty && scenario.trouble == Trouble::kKill) {
+  // Of two, the second may learn of the first one's death before its own turn has come: then it lives.
+  const bool spared = guilty && scenario.trouble == Trouble::kKill && scenario.guilty.size() == 2 && !state.in_trouble;
+  if (guilty && scenario.trouble == Trouble::kKill && !spared) {
     return ended.died_of() == SIGKILL ? "" : fmt::format("rank {} was not killed; it said: {}", rank, state.last);
   }
   if (!state.wrong.empty()) return fmt::format("rank {}: {}", rank, state.wrong);
   if (!ended.runs()) return fmt::format("rank {} died of signal {} after: {}", rank, ended.died_of(), state.last);
-  if (guilty && scenario.trouble != Trouble::kNone && !state.in_trouble)
-    return fmt::format("rank {} caused no trouble", rank);
+  if (guilty && !spared && !state.in_trouble) return fmt::format("rank {} caused no trouble", rank);
   if (scenario.is_fatal()) {
     if (state.line.empty()) return fmt::format("rank {} was told nothing", rank);
     if (state.line.find('\n') != std::string::npos) return fmt::format("rank {} was told more than a line", rank);
