@@ -62,14 +62,15 @@ void Connection::make_zones(std::size_t side) {
   Direction& direction = directions[side];
   SimHost& host = *ends[side].host;
   SimHost& peer = *ends[1 - side].host;
-  direction.source = host.zone(direction.operations.source_bytes, kAccessRemoteRead);
+  const std::uint32_t windows = windows_random_ != nullptr ? kAccessWindowBind : 0;
+  direction.source = host.zone(direction.operations.source_bytes, kAccessRemoteRead | windows);
   std::byte* bytes = host.arena.at(direction.source.address);
   for (std::uint64_t i = 0; i < direction.source.size; i += 8) {
     const std::uint64_t word = random_.next();
     std::memcpy(bytes + i, &word, std::min<std::uint64_t>(8, direction.source.size - i));
   }
   host.arena.expect(direction.source.address, {bytes, direction.source.size});
-  direction.target = peer.zone(direction.operations.target_bytes, kAccessLocalWrite | kAccessRemoteWrite);
+  direction.target = peer.zone(direction.operations.target_bytes, kAccessLocalWrite | kAccessRemoteWrite | windows);
   direction.landing = host.zone(direction.operations.landing_bytes, kAccessLocalWrite);
   direction.words = peer.zone(kWords * kAtomicBytes, kAccessLocalWrite | kAccessRemoteAtomic);
   const std::array<std::byte, kWords * kAtomicBytes> zero{};
@@ -192,6 +193,7 @@ void Connection::join(std::size_t side, Ps now) {
     end.srq->slots.give_back(end.ref.front_receive()->wr_id);
   }
   end.life = life;
+  renew_window(side);
   directions[1 - side].next_receive = directions[1 - side].first_operation;
   make_agreement(side);
   end.ref.reset(end.wanted);

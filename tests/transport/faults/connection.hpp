@@ -18,6 +18,20 @@
 
 namespace tensorwire::transport::faults {
 
+/// A memory window as its owner sees it.
+struct Window {
+  enum class Phase : std::uint8_t { kClosed, kBinding, kOpen, kClosing, kPeerCloses };
+
+  std::uint32_t key = 0;
+  std::uint32_t stale_key = 0;  ///< of an earlier binding
+  Phase phase = Phase::kClosed;
+  bool asked = false;  ///< the peer has posted the SEND that closes it
+  WindowBinding binding;
+  std::uint64_t requests = 0;
+};
+/// Work request ids of what an operation list does not have.
+inline constexpr std::uint64_t kLocalRequests = 1U << 20;
+
 struct End {
   End(SimHost& on, Hits& hits) : host(&on), ref(on.registrations, hits) {}
 
@@ -35,6 +49,7 @@ struct End {
   PathId path = kDefaultPath;
   bool whole = false;          ///< what it sends is not cut
   SharedQueue* srq = nullptr;  ///< where its receives come from, if not its own queue
+  Window window;
   ReferenceQp ref;
   ReferenceConfig wanted;  ///< for the bring-up under way
   std::uint8_t timeout_code = 0;
@@ -69,6 +84,11 @@ class Connection {
   // ---- the application; each says whether it did something
   bool post_sends(std::size_t side, Ps now);
   bool post_receives(std::size_t side);
+
+  // ---- memory windows (connection_windows.cpp)
+  /// From create() on each end has one; what is drawn for them comes from `random`.
+  void use_windows(Random& random) noexcept { windows_random_ = &random; }
+  bool post_local(std::size_t side, Ps now);
 
   // ---- lives
   /// A new life begins; both ends are to join it.
@@ -117,6 +137,10 @@ class Connection {
   void make_zones(std::size_t side);
   void choose_fetch_sources(std::size_t side);
   void check_fetched(std::size_t side, const Completion& completion, const Operation& op);
+  void renew_window(std::size_t side);
+  [[nodiscard]] WindowBinding choose_binding(std::size_t side);
+  void name_window(std::size_t side, const Operation& op, SendWr& wr);
+  void check_window(std::size_t side, const Completion& completion);
   [[nodiscard]] std::uint32_t choose_psn(const Direction& direction);
   void create_qp(End& end);
   void replace_qp(End& end);
@@ -124,6 +148,7 @@ class Connection {
 
   const Scenario& scenario_;
   Random& random_;
+  Random* windows_random_ = nullptr;
   Hits& hits_;
   MtuCode mtu_ = MtuCode::k256;
   std::uint8_t rd_atomic_ = 1;

@@ -91,11 +91,16 @@ bool Connection::post_send(std::size_t side, Ps now) {
   wr.compare_add = op.compare_add;
   wr.swap = op.swap;
   name_target(side, op, wr);
+  const bool asked = ends[1 - side].window.asked;
+  name_window(side, op, wr);
   wr.sges = sges.span();
   const int result = end.qp->post_send(wr);
   const bool full = end.ref.sends_outstanding() == end.caps.max_send_wr;
   require(result == (full ? ENOMEM : 0), "a request is taken unless the ring is full");
-  if (full) return false;
+  if (full) {
+    ends[1 - side].window.asked = asked;
+    return false;
+  }
   if (op.inline_data) std::fill(scratch_.begin(), scratch_.end(), std::byte{0x3c});
   end.ref.post_send(wr, sges);
   end.host->engine.doorbell(*end.qp, now);
@@ -173,6 +178,9 @@ std::uint64_t Connection::place_of(std::size_t side, const Operation& op) const 
 
 void Connection::check_promise(std::size_t side, const Completion& completion) {
   if (completion.status != WcStatus::kSuccess) return;
+  if (completion.opcode == WcOpcode::kBindWindow || completion.opcode == WcOpcode::kLocalInvalidate)
+    return check_window(side, completion);
+  if ((completion.flags & kWcWithInvalidate) != 0) check_window(side, completion);
   const bool received = completion.opcode == WcOpcode::kRecv || completion.opcode == WcOpcode::kRecvWithImm;
   const std::size_t sender = received ? 1 - side : side;
   Direction& direction = directions[sender];

@@ -131,6 +131,15 @@ namespace tensorwire::transport::faults {
   X(kDrainHolds, "SQD: a request waits")                                \
   X(kDrainedChange, "SQD: other times and limits")                      \
   X(kExecuteInSqd, "responder: executed in SQD")                        \
+  X(kWindowBound, "memory window bound")                                \
+  X(kWindowInvalidated, "memory window invalidated by its owner")       \
+  X(kWindowInvalidatedByPeer, "memory window invalidated by the peer's SEND") \
+  X(kWindowUsed, "access through a memory window")                      \
+  X(kWindowRange, "access beyond a memory window refused")              \
+  X(kWindowClosed, "access through a closed memory window refused")     \
+  X(kWindowHolds, "region with a bound memory window cannot be deregistered") \
+  X(kLocalWaits, "local request completes after those before it")       \
+  X(kSendBindError, "send completion: window bind error")               \
   X(kSendSuccess, "send completion: success")                           \
   X(kSendUnsignaled, "send completion: success, not signaled")          \
   X(kSendFlushed, "send completion: flushed")                           \

@@ -32,7 +32,7 @@ void ReferenceQp::take_credits(const wire::Headers& headers) {
 bool ReferenceQp::beyond_credits(const Send& send, std::uint64_t number) const noexcept {
   if (!credits_given_) return false;
   const bool last = number + 1 == send.end;
-  const bool is_send = send.opcode == WrOpcode::kSend || send.opcode == WrOpcode::kSendImm;
+  const bool is_send = transport::is_send(send.opcode);
   if (!is_send && !(send.opcode == WrOpcode::kWriteImm && last)) return false;
   const std::uint32_t ahead = (send.ssn - credit_limit_) % (1U << 24);
   return ahead != 0 && ahead < (1U << 23);

@@ -282,8 +282,8 @@ bool ReferenceQp::reply_broken() const noexcept {
   const auto sent = static_cast<std::uint32_t>((fetched->reply_next - fetched->reply_from) * config.mtu);
   const std::uint32_t bytes = std::min(fetched->reply_length - sent, config.mtu);
   const std::uint64_t from = fetched->va + (fetched->reply_next - fetched->number) * config.mtu;
-  return bytes != 0 &&
-         registrations_.check(fetched->rkey, config.pd, from, bytes, kAccessRemoteRead) != AccessResult::kOk;
+  return bytes != 0 && registrations_.reach(fetched->rkey, config.pd, config.qpn, from, bytes, kAccessRemoteRead) !=
+                           AccessResult::kOk;
 }
 
 void ReferenceQp::on_reply_lost(std::uint32_t lost_psn) {

@@ -40,6 +40,9 @@ class ReferenceQp : public ReferenceReceiver {
     bool fence;
     std::uint64_t compare_add;
     std::uint64_t swap;
+    bool local = false;  ///< needs no packet
+    WindowBinding binding = {};
+    bool executed = false;
   };
   /// A READ or atomic that was executed, and the answer to it that has yet to leave.
   struct Fetched {
@@ -56,8 +59,7 @@ class ReferenceQp : public ReferenceReceiver {
     std::uint64_t reply_next = 0;
     std::uint32_t reply_length = 0;
   };
-  ReferenceQp(const Registrations& registrations, Hits& hits)
-      : ReferenceReceiver(registrations, hits), congestion(hits) {}
+  ReferenceQp(Registrations& registrations, Hits& hits) : ReferenceReceiver(registrations, hits), congestion(hits) {}
 
   // ---- the application
   void reset(const ReferenceConfig& config);
@@ -83,6 +85,11 @@ class ReferenceQp : public ReferenceReceiver {
   void on_source_lost(std::uint32_t lost_psn);
   /// The oldest request's source is not registered: the engine may find that out at any time.
   [[nodiscard]] bool source_broken() const noexcept;
+  // Local requests (reference_windows.cpp)
+  /// After next_tx(): what the engine has executed behind the last packet shows in the state of its windows.
+  void observe_local(const MemoryTable& memory);
+  /// The oldest request is local and cannot be executed: the engine may find that out at any time.
+  [[nodiscard]] bool local_broken() const noexcept;
   /// An event, with what the engine may have found out in it, is over.
   void event_over() noexcept { broken_before_wait_ = false; }
   void fail_head(WcStatus status);
@@ -135,6 +142,12 @@ class ReferenceQp : public ReferenceReceiver {
   [[nodiscard]] std::uint64_t request_charge(const Send& send, std::uint64_t number) const noexcept;
   [[nodiscard]] std::uint64_t request_packets() const noexcept;
   [[nodiscard]] bool may_leave(const Send& send) const noexcept;
+  /// The local request whose turn it is: everything before it was sent, and is not being sent again.
+  [[nodiscard]] const Send* due_local() const noexcept;
+  [[nodiscard]] bool possible(const Send& local) const noexcept;
+  [[nodiscard]] bool local_ready(const Send& local) const noexcept;
+  void pass_locals(const Send& send);
+  void execute_local(const Send& local);
   void check_drain_sent(const Send& send);
   void check_fetch_sent(const Send& send, const TxDesc& desc) const;
   [[nodiscard]] Judgement judge_answer(const wire::Headers& headers, std::uint32_t bytes) const;
@@ -148,7 +161,7 @@ class ReferenceQp : public ReferenceReceiver {
   bool advance(std::uint64_t end, Ps now);
   /// RTS, or SQD: answers are taken, and what was begun is sent again.
   [[nodiscard]] bool sending() const noexcept { return state == QpState::kRts || state == QpState::kSqd; }
-  [[nodiscard]] bool begun(const Send& send) const noexcept { return send.first < high; }
+  [[nodiscard]] bool begun(const Send& send) const noexcept { return send.local ? send.executed : send.first < high; }
   [[nodiscard]] bool drained() const noexcept { return !sends_pending() || !begun(sends_[head_]); }
   void go_back();
   void retry();

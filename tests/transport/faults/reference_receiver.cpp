@@ -89,6 +89,10 @@ void ReferenceReceiver::complete_receive(const wire::Headers& headers, WcStatus 
     completion.immediate = headers.immediate;
     completion.flags = kWcWithImm;
   }
+  if (traits.invalidate && status == WcStatus::kSuccess) {
+    completion.flags = kWcWithInvalidate;
+    completion.invalidated_key = headers.invalidate_rkey;
+  }
   completions.push_back(completion);
 }
 
@@ -132,7 +136,7 @@ void ReferenceReceiver::judge_send(const wire::Headers& headers, std::uint32_t b
     judgement.point = Point::kInvalidTooLong;
     return;
   }
-  if (traits.invalidate) {  // nobody has a window here
+  if (traits.invalidate && !registrations_.can_invalidate(headers.invalidate_rkey, config.pd, config.qpn)) {
     judgement.plan = RxPlan::kNotInvalidated;
     judgement.point = Point::kAccessInvalidate;
     return;
@@ -171,7 +175,7 @@ void ReferenceReceiver::judge_write(const wire::Headers& headers, std::uint32_t 
 Point ReferenceReceiver::refused_access(std::uint32_t key, std::uint64_t address, std::uint32_t length,
                                         std::uint32_t right) const {
   if ((config.access & right) == 0) return Point::kAccessQp;
-  switch (registrations_.check(key, config.pd, address, length, right)) {
+  switch (registrations_.reach(key, config.pd, config.qpn, address, length, right)) {
     case AccessResult::kBadKey:
       return Point::kAccessKey;
     case AccessResult::kWrongPd:

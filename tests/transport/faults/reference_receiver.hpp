@@ -13,9 +13,30 @@
 
 namespace tensorwire::transport::faults {
 
+/// A memory window of type 2 written a second time.
+struct ReferenceWindow {
+  std::uint32_t key = 0;
+  PdId pd = 0;
+  bool bound = false;
+  std::uint32_t qpn = 0;  ///< of the queue pair that bound it
+  WindowBinding binding;
+};
+
 /// What a host has registered: the reference for keys, domains, ranges and rights.
 struct Registrations {
   std::vector<MemoryRegion> all;
+  std::vector<ReferenceWindow> windows;
+
+  /// What a peer of queue pair `qpn` may reach: regions, and windows where no region has the key.
+  [[nodiscard]] AccessResult reach(std::uint32_t key, PdId pd, std::uint32_t qpn, std::uint64_t address,
+                                   std::uint64_t length, std::uint32_t rights) const noexcept;
+  [[nodiscard]] bool can_invalidate(std::uint32_t key, PdId pd, std::uint32_t qpn) const noexcept;
+  void invalidate(std::uint32_t key) noexcept;
+  /// The window to which the key belongs may be bound under it.
+  [[nodiscard]] bool can_bind(std::uint32_t key, const WindowBinding& binding, PdId pd) const noexcept;
+  void bind(std::uint32_t key, const WindowBinding& binding, std::uint32_t qpn) noexcept;
+  /// Windows are bound to the region with this key.
+  [[nodiscard]] bool held(std::uint32_t region_key) const noexcept;
 
   [[nodiscard]] AccessResult check(std::uint32_t key, PdId pd, std::uint64_t address, std::uint64_t length,
                                    std::uint32_t rights) const noexcept;
@@ -84,7 +105,7 @@ class ReferenceReceiver {
  protected:
   enum class Message : std::uint8_t { kNone, kSend, kWrite };
 
-  ReferenceReceiver(const Registrations& registrations, Hits& hits) : registrations_(registrations), hits_(hits) {}
+  ReferenceReceiver(Registrations& registrations, Hits& hits) : registrations_(registrations), hits_(hits) {}
 
   /// RESET: buffers are forgotten.
   void forget_receives() noexcept;
@@ -108,7 +129,7 @@ class ReferenceReceiver {
   /// The message goes on by a packet that was executed; true when it is complete.
   bool take(const wire::Headers& headers, std::uint32_t bytes);
 
-  const Registrations& registrations_;
+  Registrations& registrations_;
   Hits& hits_;
   ReferenceSrq* shared_ = nullptr;
   bool holding_ = false;

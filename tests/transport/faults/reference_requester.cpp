@@ -20,6 +20,7 @@ std::uint8_t opcode_byte(const ReferenceQp::Send& send, std::uint64_t number) {
   const bool last = number + 1 == send.end;
   std::uint8_t code = is_write(send.opcode) ? 6 : 0;
   if (!last) return static_cast<std::uint8_t>(code + (first ? 0 : 1));
+  if (send.opcode == WrOpcode::kSendInvalidate) return first ? 0x17 : 0x16;
   code = static_cast<std::uint8_t>(code + (first ? 4 : 2));
   return static_cast<std::uint8_t>(code + (has_immediate(send.opcode) ? 1 : 0));
 }
@@ -38,6 +39,8 @@ Point send_point(WcStatus status) {
       return Point::kSendRemoteAccess;
     case WcStatus::kRemoteOperationError:
       return Point::kSendRemoteOperation;
+    case WcStatus::kWindowBindError:
+      return Point::kSendBindError;
     case WcStatus::kRetryExceeded:
       return Point::kSendRetryExceeded;
     case WcStatus::kRnrRetryExceeded:
@@ -78,17 +81,18 @@ void ReferenceQp::post_send(const SendWr& wr, const SgeList& sges) {
   std::uint32_t length = 0;
   for (const Sge& sge : sges.span()) length += sge.length;
   const bool fetch = is_fetch(wr.opcode);
-  const std::uint64_t count = config.whole && !fetch ? 1 : packets(length);
+  const bool local = is_local(wr.opcode);
+  const std::uint64_t count = local ? 0 : config.whole && !fetch ? 1 : packets(length);
   const std::uint64_t first = sends_.empty() ? 0 : sends_.back().end;
   std::uint32_t ssn = 1;
   if (!sends_.empty()) {
     const Send& before = sends_.back();
-    ssn = before.ssn + 1;
+    ssn = before.ssn + (before.local ? 0 : 1);
     if (before.fetch) ssn += static_cast<std::uint32_t>((before.end - before.first - 1) / request_packets());
   }
   sends_.push_back({wr.wr_id, wr.opcode, wr.signaled, wr.solicited, wr.inline_data, wr.immediate, length,
                     wr.remote_address, wr.rkey, sges, first, first + count, ssn, fetch, wr.fence, wr.compare_add,
-                    wr.swap});
+                    wr.swap, local, wr.binding != nullptr ? *wr.binding : WindowBinding{}});
   if (config.whole && !fetch) largest_charge_ = std::max(largest_charge_, length);
 }
 
@@ -140,7 +144,9 @@ bool ReferenceQp::source_broken() const noexcept {
 }
 
 bool ReferenceQp::ready() const noexcept {
-  if (!sending() || waiting_ || lost_ != kNone || !sends_pending() || next == sends_.back().end) return false;
+  if (!sending() || waiting_ || lost_ != kNone || !sends_pending()) return false;
+  if (const Send* local = due_local()) return local_ready(*local);
+  if (next == sends_.back().end) return false;
   const Send& send = send_of(next);
   if (state == QpState::kSqd && !begun(send)) {
     hits_(Point::kDrainHolds);
@@ -159,6 +165,7 @@ void ReferenceQp::on_request_sent(const TxDesc& desc, Ps now) {
   require(sending(), "only a queue pair in RTS or SQD sends requests");
   require(!waiting_, "nothing is sent while an RNR wait lasts");
   const Send& send = send_of(next);
+  pass_locals(send);
   check_drain_sent(send);
   const std::uint64_t end = request_end(send, next);
   const bool last = end == send.end;
@@ -185,6 +192,8 @@ void ReferenceQp::on_request_sent(const TxDesc& desc, Ps now) {
   if (is_write(send.opcode) && next == send.first)
     require(h.va == send.remote_address && h.rkey == send.rkey && h.dma_length == send.length, "RETH as posted");
   if (has_immediate(send.opcode) && last) require(h.immediate == send.immediate, "immediate as posted");
+  if (send.opcode == WrOpcode::kSendInvalidate && last)
+    require(h.invalidate_rkey == send.rkey, "the key to invalidate as posted");
   require(desc.retransmission == (next < high), "what was sent before is called a retransmission");
   require(accessible(send, next), "no packet leaves from memory that is not registered");
   require(lost_ == kNone, "nothing is sent behind a local error");
@@ -253,7 +262,7 @@ bool ReferenceQp::advance(std::uint64_t end, Ps now) {
   if (end <= una) return false;
   require(end <= high, "only what was sent can be acknowledged");
   for (std::uint64_t number = una; number < std::min(end, next); ++number) in_flight -= charge(send_of(number), number);
-  while (sends_pending() && sends_[head_].end <= end) complete_send(WcStatus::kSuccess);
+  while (sends_pending() && sends_[head_].end <= end && begun(sends_[head_])) complete_send(WcStatus::kSuccess);
   una = end;
   if (next < una) {
     next = una;
@@ -331,9 +340,11 @@ void ReferenceQp::complete_send(WcStatus status) {
   completion.wr_id = send.wr_id;
   completion.status = status;
   constexpr std::array kFetchOpcodes = {WcOpcode::kRead, WcOpcode::kCompareSwap, WcOpcode::kFetchAdd};
-  completion.opcode = send.fetch              ? kFetchOpcodes[static_cast<std::size_t>(send.opcode) - 4]
-                      : is_write(send.opcode) ? WcOpcode::kWrite
-                                              : WcOpcode::kSend;
+  completion.opcode = send.fetch                             ? kFetchOpcodes[static_cast<std::size_t>(send.opcode) - 4]
+                      : send.opcode == WrOpcode::kBindWindow ? WcOpcode::kBindWindow
+                      : send.opcode == WrOpcode::kLocalInvalidate ? WcOpcode::kLocalInvalidate
+                      : is_write(send.opcode)                     ? WcOpcode::kWrite
+                                                                  : WcOpcode::kSend;
   completion.byte_len = send.length;
   completion.qp_num = config.qpn;
   completions.push_back(completion);

@@ -134,6 +134,10 @@ void ReferenceQp::pass(std::uint64_t count) {
 void ReferenceQp::execute(const wire::Headers& headers, std::uint32_t bytes) {
   const wire::OpcodeTraits& traits = wire::traits(headers.opcode);
   if (state == QpState::kSqd) hits_(Point::kExecuteInSqd);
+  if (traits.invalidate) {
+    hits_(Point::kWindowInvalidatedByPeer);
+    registrations_.invalidate(headers.invalidate_rkey);
+  }
   pass(1);
   if (take(headers, bytes)) {
     messages_ = (messages_ + 1) % (1U << 24);

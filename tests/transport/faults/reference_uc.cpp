@@ -40,7 +40,7 @@ Point point_of(RxPlan plan) {
 
 }  // namespace
 
-ReferenceUc::ReferenceUc(const Registrations& registrations, Hits& hits)
+ReferenceUc::ReferenceUc(Registrations& registrations, Hits& hits)
     : ReferenceUnanswered(registrations, hits, kPoints) {}
 
 void ReferenceUc::start(const ReferenceConfig& with) {

@@ -8,7 +8,7 @@ namespace tensorwire::transport::faults {
 
 class ReferenceUc final : public ReferenceUnanswered {
  public:
-  ReferenceUc(const Registrations& registrations, Hits& hits);
+  ReferenceUc(Registrations& registrations, Hits& hits);
 
   void start(const ReferenceConfig& with);
   void on_sent(const TxDesc& desc);

@@ -22,7 +22,7 @@ constexpr UnansweredPoints kPoints = {.to_sqe = Point::kRtsToSqe,
 
 }  // namespace
 
-ReferenceUd::ReferenceUd(const Registrations& registrations, Hits& hits)
+ReferenceUd::ReferenceUd(Registrations& registrations, Hits& hits)
     : ReferenceUnanswered(registrations, hits, kPoints) {}
 
 void ReferenceUd::on_sent(const TxDesc& desc) {

@@ -13,7 +13,7 @@ class ReferenceUd final : public ReferenceUnanswered {
  public:
   static constexpr std::uint32_t kHeaderBytes = 40;  ///< in front of every datagram
 
-  ReferenceUd(const Registrations& registrations, Hits& hits);
+  ReferenceUd(Registrations& registrations, Hits& hits);
 
   void on_sent(const TxDesc& desc);
 

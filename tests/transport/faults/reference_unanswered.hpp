@@ -70,7 +70,7 @@ class ReferenceUnanswered : public ReferenceReceiver {
   [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
 
  protected:
-  ReferenceUnanswered(const Registrations& registrations, Hits& hits, const UnansweredPoints& points)
+  ReferenceUnanswered(Registrations& registrations, Hits& hits, const UnansweredPoints& points)
       : ReferenceReceiver(registrations, hits), points_(points) {}
   ~ReferenceUnanswered() = default;
 

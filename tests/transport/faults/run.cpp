@@ -14,6 +14,7 @@ constexpr std::uint64_t kMaxEvents = 400'000;
 constexpr std::uint64_t kFaultyEvents = 12'000;
 constexpr std::uint64_t kLater = 0x6c61746572;
 constexpr std::uint64_t kUnreliable = 0x7563;
+constexpr std::uint64_t kWindows = 0x6d77;
 // Per million events.
 constexpr std::uint32_t kForgeries = 15'000;
 constexpr std::uint32_t kUnreliableDisturbed = 20'000;
@@ -34,6 +35,7 @@ Run::Run(std::uint64_t seed, Workspace& workspace)
         return scenario;
       }) {
   if (!scenario_.engine.dcqcn.enabled && unreliable_.below(3) == 0) scenario_.unreliable = 1 + unreliable_.below(2);
+  if (windows_.below(4) == 0) scenario_.windows = 20'000 + windows_.below(100'000);
 }
 
 Run::Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&))
@@ -42,6 +44,7 @@ Run::Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&))
       random_(mix64(seed)),
       later_(mix64(seed ^ kLater)),
       unreliable_(mix64(seed ^ kUnreliable)),
+      windows_(mix64(seed ^ kWindows)),
       scenario_(choose(random_)),
       adversary_(scenario_, random_, hits_) {
   make_later();
@@ -83,6 +86,7 @@ void Run::make_connections() {
     const Route back = route(b, a);
     connection.ends[0].whole = there.whole;
     connection.ends[1].whole = back.whole;
+    if (scenario_.windows != 0) connection.use_windows(windows_);
     connection.create(static_cast<std::uint8_t>(i), there.path, back.path, share + random_.below(10));
     for (std::size_t side = 0; side < 2; ++side) {
       const std::size_t host = connection.ends[side].host_number;
@@ -131,6 +135,7 @@ void Run::go() {
       }
     }
     if (later_.chance(scenario_.drain)) drain();
+    if (windows_.chance(scenario_.windows)) post_local();
     if (scenario_.unreliable != 0 && !calm_ && unreliable_.chance(kUnreliableDisturbed)) disturb_unreliable();
     if (random_.chance(scenario_.eager)) post();
     const Next next = next_event();
@@ -269,6 +274,13 @@ void Run::drain() {
   settle(connection.ends[side].host_number);
 }
 
+/// Windows are opened and closed among the work.
+void Run::post_local() {
+  Connection& connection = connections_[windows_.below(static_cast<std::uint32_t>(connections_.size()))];
+  const std::size_t side = windows_.below(2);
+  if (connection.post_local(side, now_)) settle(connection.ends[side].host_number);
+}
+
 void Run::disturb() {
   Connection& connection = connections_[random_.below(static_cast<std::uint32_t>(connections_.size()))];
   const std::size_t side = random_.below(2);
@@ -314,6 +326,11 @@ void Run::disturb() {
       Direction& to = connection.directions[1 - side];
       Zone& zone = *std::array{&from.source, &from.landing, &to.target, &to.words}[random_.below(4)];
       if (zone.key == 0 || !connection.up()) return;
+      if (end.host->registrations.held(zone.key)) {
+        hits_(Point::kWindowHolds);
+        require(!end.host->engine.memory().remove(zone.key), "a region stays while windows are bound to it");
+        return;
+      }
       hits_(Point::kFaultDeregister);
       trace_.note(now_, host, "region deregistered");
       end.host->withdraw(zone.key);

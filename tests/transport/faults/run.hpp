@@ -90,6 +90,7 @@ class Run {
   void recover(Connection& connection);
   bool post();
   void drain();
+  void post_local();
   virtual void disturb();
   /// From now on nothing is harmed any more.
   virtual void calm();
@@ -107,6 +108,7 @@ class Run {
   void deliver_parsed(const Packet& packet, const wire::Parsed& parsed);
   void place_packet(const Packet& packet, const wire::Parsed& parsed, const RxVerdict& verdict,
                     const Judgement& judgement, Connection& connection, std::size_t side);
+  void count_window(const Judgement& judgement);
   /// Before and after a commit() of `side`'s engine.
   ReferenceQp::Memory expect_commit(const Label& label, const wire::Headers& headers, std::uint32_t bytes,
                                     const Judgement& judgement, Connection& connection, std::size_t side);
@@ -187,6 +189,7 @@ class Run {
   Random random_;
   Random later_;       ///< for what seeds did not have at first: their other choices stay as they were
   Random unreliable_;  ///< likewise, for unreliable connections and for whatever is drained beside them
+  Random windows_;     ///< likewise, for memory windows
   Scenario scenario_;
   Adversary adversary_;
   std::deque<SimHost> hosts_;

@@ -85,10 +85,16 @@ void Run::transmit(std::size_t number) {
     }
     require(desc.av->traffic_class == (connection->ends[side].traffic_class | ecn),
             "a packet has its class and ECN bits");
+    // A local request closes a window between two of these packets: control packets come behind it, a response that is
+    // not the next one was.
+    const bool reply = is_response(desc.headers);
+    if (reply &&
+        (desc.headers.opcode == wire::Opcode::kRcAck || !ref.replies_pending() || desc.headers.psn != ref.reply_psn()))
+      ref.observe_local(host.engine.memory());
     if (desc.headers.opcode == wire::Opcode::kRcAck) {
       discover_failure(connection->ends[side]);  // the NAK that says so may leave at once
       ref.on_answer_sent(desc);
-    } else if (is_response(desc.headers)) {
+    } else if (reply) {
       ref.on_reply_sent(desc);
     } else {
       label_request(packet, desc, *connection, side);
@@ -96,6 +102,8 @@ void Run::transmit(std::size_t number) {
     }
     if (wire::traits(desc.headers.opcode).aeth) connection->say_credits(side, batch[i].headers);
   }
+  for (std::size_t i = 0; i < owner_count_[number]; ++i)
+    owners_[number][i].connection->ends[owners_[number][i].side].ref.observe_local(host.engine.memory());
   expect_pace(number, {batch.data(), count});
   settle(number);
   workspace_.packets += count;
@@ -264,10 +272,18 @@ void Run::place_packet(const Packet& packet, const wire::Parsed& parsed, const R
   committed(packet.label, headers, bytes, judgement, memory, end);
 }
 
+/// What came names a memory window.
+void Run::count_window(const Judgement& judgement) {
+  if (judgement.point == Point::kExecuteRead || judgement.point == Point::kExecute) hits_(Point::kWindowUsed);
+  if (judgement.point == Point::kAccessKey) hits_(Point::kWindowClosed);
+  if (judgement.point == Point::kAccessRange) hits_(Point::kWindowRange);
+}
+
 ReferenceQp::Memory Run::expect_commit(const Label& label, const wire::Headers& headers, std::uint32_t bytes,
                                        const Judgement& judgement, Connection& connection, std::size_t side) {
   const End& end = connection.ends[side];
   Direction& direction = connection.directions[1 - side];
+  if (wire::traits(headers.opcode).reth && headers.rkey >> 8 == end.window.key >> 8) count_window(judgement);
   if (judgement.plan == RxPlan::kExecute) {
     require(label.life == end.life && label.number == end.ref.executed, "requests are executed in order");
     const Operation& op = direction.operations.all[label.operation];

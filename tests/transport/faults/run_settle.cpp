@@ -17,7 +17,8 @@ void expect_completion(const Completion& got, const Completion& want) {
   require(got.wr_id == want.wr_id, "requests complete in order");
   if (got.status != WcStatus::kSuccess) return;
   require(got.opcode == want.opcode && got.byte_len == want.byte_len && got.flags == want.flags &&
-              got.immediate == want.immediate && got.src_qp == want.src_qp,
+              got.immediate == want.immediate && got.invalidated_key == want.invalidated_key &&
+              got.src_qp == want.src_qp,
           "a completion says what was done");
 }
 
@@ -167,6 +168,8 @@ void Run::discover_failure(End& end) {
   if (std::find(events.begin(), events.end(), std::pair{AsyncEvent::kQpFatal, end.qpn}) != events.end()) return;
   if (end.ref.reply_broken() && std::find(events.begin(), events.end(), access_error) != events.end()) {
     end.ref.fail_reply(wire::NakCode::kRemoteAccess, end.ref.reply_psn());
+  } else if (end.ref.local_broken()) {
+    end.ref.fail_head(WcStatus::kWindowBindError);
   } else if (end.ref.source_broken()) {
     end.ref.fail_head(WcStatus::kLocalProtectionError);
   }

@@ -63,6 +63,7 @@ struct Scenario {
   std::uint32_t defect = 0;                                                     ///< per million requests
   std::uint32_t disturb = 0;  ///< per million steps: links, pauses, restarts, forgeries, memory
   std::uint32_t drain = 0;    ///< per million steps: a send queue is drained
+  std::uint32_t windows = 0;  ///< per million steps: something is done about a memory window; 0: there are none
   std::uint32_t eager = 0;    ///< per million steps: the application posts
 };
 
