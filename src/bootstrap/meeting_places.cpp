@@ -20,6 +20,8 @@ MeetingPlaces::MeetingPlaces(Group& group) : rank_(group.rank()) {
   }
 }
 
+std::uint64_t MeetingPlaces::life() const noexcept { return job_number(ids_.front()); }
+
 GroupOptions MeetingPlaces::without(std::span<const int> excluded) const {
   std::vector<bool> goes_on(ids_.size(), true);
   for (const int rank : excluded) {

@@ -21,6 +21,10 @@ class MeetingPlaces {
   /// @throws Error: a rank that does not exist or is given twice, this rank itself.
   [[nodiscard]] GroupOptions without(std::span<const int> excluded) const;
 
+  /// A random number that all ranks who exchanged these places have, and nobody else: what was made after the same
+  /// group's earlier calls has another.
+  [[nodiscard]] std::uint64_t life() const noexcept;
+
  private:
   int rank_;
   std::vector<UniqueId> ids_;  ///< by rank

@@ -185,6 +185,10 @@ UniqueId make_unique_id() {
   return id;
 }
 
+std::uint64_t job_number(std::span<const std::byte, kUniqueIdBytes> id) noexcept {
+  return load_be64(id.data() + kJobAt);
+}
+
 std::shared_ptr<Socket> take_port(std::span<const std::byte, kUniqueIdBytes> id) {
   return open_ports().take(hex(id.subspan<kJobAt, kJobBytes>()));
 }

@@ -30,6 +30,9 @@ using UniqueId = std::array<std::byte, kUniqueIdBytes>;
 [[nodiscard]] GroupOptions options_of(std::span<const std::byte, kUniqueIdBytes> id, int rank, int world_size,
                                       std::shared_ptr<Socket> port = nullptr);
 
+/// A part of the id that is random and no secret.
+[[nodiscard]] std::uint64_t job_number(std::span<const std::byte, kUniqueIdBytes> id) noexcept;
+
 /// The open port of an id that this process made; null if it was taken.
 [[nodiscard]] std::shared_ptr<Socket> take_port(std::span<const std::byte, kUniqueIdBytes> id);
 

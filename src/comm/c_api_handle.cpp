@@ -87,6 +87,8 @@ twResult_t twComm::result_of(bool done) noexcept {
 
 twResult_t twComm::ready(const char* call, const HandleInUse& mine) noexcept {
   const auto refuse_usage = [&](const char* why) { return refuse(twInvalidUsage, std::string{call} + ": " + why); };
+  // The thread that aborts has it just now.
+  if (!mine && abort_requested_.load(std::memory_order_relaxed)) return refuse(twAborted, kAbortReason);
   if (!mine) return refuse_usage("another thread is using this communicator");
   const twResult_t now = state();
   if (now == twInProgress) return refuse_usage("the communicator is still being set up");

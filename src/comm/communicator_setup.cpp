@@ -101,7 +101,11 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& asked)
   trace_ = observer_->trace();
   runner_->watch_steps(trace_);
   log_info(describe());
-  group_->set_reporter(config_.communicator, [this] { return to_bytes(board_.read(monotonic_now())); });
+  group_->set_reporter(config_.communicator, [this] {
+    RankReport report = board_.read(monotonic_now());
+    report.life = life();
+    return to_bytes(report);
+  });
 }
 
 // What we wrote last may still be on its way, and on the same host the peer even fetches it from our memory: the queue

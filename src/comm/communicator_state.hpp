@@ -48,6 +48,7 @@ class Communicator::State final : public TracedActions {
   [[nodiscard]] Link& link() const noexcept { return *link_; }
   [[nodiscard]] const collective::RunnerConfig& config() const noexcept { return config_; }
   [[nodiscard]] const CommOptions& options() const noexcept { return options_; }
+  [[nodiscard]] std::uint64_t life() const noexcept { return meeting_places_ ? meeting_places_->life() : 0; }
   [[nodiscard]] const std::shared_ptr<const bootstrap::MeetingPlaces>& meeting_places() const noexcept {
     return meeting_places_;
   }

@@ -142,9 +142,10 @@ std::vector<Testimony> Communicator::State::testimonies() const {
     const bootstrap::Report& report = reports[rank];
     if (report.received == 0) continue;
     one.report = report_from_bytes(report.body);
+    if (one.report && one.report->life != life()) one.report.reset();
     one.age = now - report.received;
     if (report.received + kAnswerSlack < asked_) continue;
-    one.presence = report.body.empty() ? Testimony::Presence::kAbsent : Testimony::Presence::kPresent;
+    one.presence = one.report ? Testimony::Presence::kPresent : Testimony::Presence::kAbsent;
   }
   return all;
 }

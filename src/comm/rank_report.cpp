@@ -10,6 +10,7 @@ namespace {
 
 // Little endian, as signatures are: [0] state  [1] what was heard: 0 nothing, else its collective
 // [4,8) subject + 1  [8,12) number of what was heard  [12,16) operations that follow  [16,24) bytes  [24,32) ago in ns
+// [32,40) life
 constexpr std::size_t kStateAt = 0;
 constexpr std::size_t kHeardAt = 1;
 constexpr std::size_t kSubjectAt = 4;
@@ -17,7 +18,8 @@ constexpr std::size_t kHeardNumberAt = 8;
 constexpr std::size_t kRecentAt = 12;
 constexpr std::size_t kBytesAt = 16;
 constexpr std::size_t kAgoAt = 24;
-constexpr std::size_t kHeaderBytes = 32;
+constexpr std::size_t kLifeAt = 32;
+constexpr std::size_t kHeaderBytes = 40;
 
 }  // namespace
 
@@ -30,6 +32,7 @@ std::vector<std::byte> to_bytes(const RankReport& report) {
   store_le32(bytes.data() + kHeardNumberAt, report.heard.number);
   store_le32(bytes.data() + kRecentAt, static_cast<std::uint32_t>(count));
   store_le64(bytes.data() + kBytesAt, report.bytes);
+  store_le64(bytes.data() + kLifeAt, report.life);
   store_le64(bytes.data() + kAgoAt, static_cast<std::uint64_t>(report.ago / kNanosecond));
   for (std::size_t i = 0; i < count; ++i) {
     store(report.recent[report.recent.size() - count + i],
@@ -57,6 +60,7 @@ std::optional<RankReport> report_from_bytes(std::span<const std::byte> bytes) {
                   load_le32(bytes.data() + kHeardNumberAt)};
   report.subject = static_cast<int>(subject) - 1;
   report.bytes = load_le64(bytes.data() + kBytesAt);
+  report.life = load_le64(bytes.data() + kLifeAt);
   report.ago = static_cast<Ps>(ago) * kNanosecond;
   for (std::uint32_t i = 0; i < count; ++i) {
     report.recent.push_back(collective::load_signature(bytes.data() + kHeaderBytes + i * collective::kSignatureBytes));

@@ -21,6 +21,7 @@ struct RankReport {
     kFailed        ///< for good, in or after the last of `recent`
   };
 
+  std::uint64_t life = 0;  ///< of the communicator: another one may have had the same number before
   State state = State::kBetween;
   std::uint64_t bytes = 0;                    ///< of the last operation's tensor
   Ps ago = 0;                                 ///< since it began, or ended

@@ -23,7 +23,7 @@ Signature all_reduce(std::uint32_t number, std::uint64_t count, DType dtype = DT
 Testimony says(State state, std::vector<Signature> recent, int subject = -1) {
   Testimony it;
   it.presence = Testimony::Presence::kPresent;
-  it.report = RankReport{state, 4096, 3 * kSecond, subject, {}, std::move(recent)};
+  it.report = RankReport{0, state, 4096, 3 * kSecond, subject, {}, std::move(recent)};
   it.age = 500 * kMillisecond;
   return it;
 }
@@ -122,12 +122,13 @@ TEST(Testimony, TheLastActIsToldWithItsAge) {
 }
 
 TEST(RankReport, SurvivesTheWireAndNothingElseIsTaken) {
-  RankReport report{State::kFailed, 1ULL << 40, 7 * kSecond, 3, {true, Collective::kBroadcast, 9}, {}};
+  RankReport report{77, State::kFailed, 1ULL << 40, 7 * kSecond, 3, {true, Collective::kBroadcast, 9}, {}};
   for (std::uint32_t i = 0; i < 20; ++i) report.recent.push_back(all_reduce(i, i));
   const auto bytes = to_bytes(report);
   const auto back = report_from_bytes(bytes);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->state, report.state);
+  EXPECT_EQ(back->life, 77U);
   EXPECT_EQ(back->bytes, report.bytes);
   EXPECT_EQ(back->ago, report.ago);
   EXPECT_EQ(back->subject, 3);
