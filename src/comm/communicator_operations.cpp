@@ -238,8 +238,9 @@ void Communicator::State::begin_segments() noexcept {
     const std::uint64_t offset = programs.offset_of(operation_.segments_begun);
     collective::Segment segment;
     segment.program = &programs.of_segment(operation_.segments_begun++);
-    segment.input = operation_.input + offset;
-    segment.output = operation_.output + offset;
+    // A rank that only receives may have no input, one that only sends no output.
+    if (operation_.input != nullptr) segment.input = operation_.input + offset;
+    if (operation_.output != nullptr) segment.output = operation_.output + offset;
     segment.input_key = operation_.input_key;
     segment.operation_sequence = operation_sequence_;
     segment.operation_count = programs.signature_count;

@@ -149,7 +149,8 @@ class Communicator::State final : public TracedActions {
   void ask_all_ranks(Ps now) noexcept;
   /// Until somebody says what it heard of a rank, or the bound has passed.
   void hear_of(int rank, Ps bound) noexcept;
-  /// The same, awaited: until all have answered, the group fails or the bound has passed.
+  /// The same, awaited: until all have answered and been where they disagree, the group fails or the bound
+  /// has passed.
   void hear_all_ranks(Ps bound) noexcept;
   /// What all ranks said, by rank; of this one, what it would say.
   [[nodiscard]] std::vector<Testimony> testimonies() const;
@@ -173,7 +174,8 @@ class Communicator::State final : public TracedActions {
   bool fail_by_runner() noexcept;
   bool fail_by_timeout() noexcept;
   /// Whether the ranks' own words show a disagreement; then this rank has failed by it.
-  bool fail_by_testimony(Tell tell) noexcept;
+  /// @param by_all not before all ranks have been in the operation: those that come may tip the scales
+  bool fail_by_testimony(Tell tell, bool by_all = false) noexcept;
   /// Waits until no write reads user memory any more, a second at most. False: some still do.
   bool drain_user_writes() noexcept;
 

@@ -54,7 +54,7 @@ bool Communicator::State::watch() noexcept {
   if (now >= operation.ask_at) ask_all_ranks(now);
   if (now >= operation.judge_at) {
     operation.judge_at = kNever;
-    if (fail_by_testimony(Tell::kAccused)) return false;
+    if (fail_by_testimony(Tell::kAccused, true)) return false;
   }
   if (now >= operation.warn_at) warn_of_straggler(now);
   if (now >= operation.probe_at) {
@@ -112,7 +112,10 @@ void Communicator::State::hear_all_ranks(Ps bound) noexcept {
     // Anew now and then: an answer to somebody's earlier question may have crossed ours.
     if (now == start || now - start > kAnswerSlack) group_->roll_call(config_.communicator);
     pause(2 * kMillisecond);
-    if (std::ranges::none_of(testimonies(), silent)) return;
+    const std::vector<Testimony> all = testimonies();
+    const auto disagreement = find_disagreement(all, static_cast<int>(config_.rank));
+    const bool undecided = disagreement && disagreement->votes < all.size();
+    if (std::ranges::none_of(all, silent) && !undecided) return;
   }
 }
 

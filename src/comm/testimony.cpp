@@ -101,8 +101,9 @@ std::optional<Disagreement> find_disagreement(std::span<const Testimony> all, in
     // A rank that is in the wrong itself says so before it names others.
     auto culprit = std::ranges::find_if(votes, [&](const Vote& vote) { return vote.rank == self && is_wrong(vote); });
     if (culprit == votes.end()) culprit = std::ranges::find_if(votes, is_wrong);
-    Disagreement found{culprit->rank, right->front().rank, culprit->signature, right->front().signature, {}};
+    Disagreement found{culprit->rank, right->front().rank, culprit->signature, right->front().signature, {}, 0};
     found.line = disagreement_line(found, self, self_is_right);
+    found.votes = votes.size();
     return found;
   }
   return std::nullopt;
