@@ -110,6 +110,8 @@ bool Requester::advance(std::uint32_t end, Ps now) noexcept {
     if (wqe.fetch) fetch_advanced(wqe, from, to);
     if (!whole) break;
     una_psn_ = wqe_end;
+    // A local request is over with what was before it, also when sending again is about to come by it.
+    if (next_index_ == queue.head()) ++next_index_;
     complete_head(WcStatus::kSuccess);
   }
   una_psn_ = end;

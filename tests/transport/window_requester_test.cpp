@@ -103,6 +103,29 @@ TEST_F(WindowLab, LateAcknowledgementPassesOverAnExecutedOne) {
   EXPECT_TRUE(is_bound(key));
 }
 
+TEST_F(WindowLab, SentAgainUpToOneWhosePlaceIsTakenMeanwhile) {
+  const std::uint32_t key = window();
+  ASSERT_EQ(write(1), 0);
+  ASSERT_EQ(bind(2, key, binding()), 0);
+  ASSERT_EQ(write(3), 0);
+  EXPECT_EQ(lab.pull().size(), 2U);
+  lab.nak(0);
+  EXPECT_EQ(lab.pull(1).size(), 1U) << "the binding would be next, and then the second write";
+  lab.ack(0);
+  expect_completion(1, WcOpcode::kWrite);
+  expect_completion(2, WcOpcode::kBindWindow);
+  const Sge shorter = region.sge(0, 32);
+  std::size_t posted = 0;  // as many as there are places, that of the binding too
+  while (lab.end.send(write_wr(4 + posted, {&shorter, 1}, 0x1000, 1), lab.now) == 0) ++posted;
+  const auto rest = lab.pull();
+  ASSERT_EQ(rest.size(), 1 + posted);
+  EXPECT_TRUE(rest[0].retransmission);
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    EXPECT_EQ(rest[i].headers.psn, lab.psn(static_cast<std::uint32_t>(1 + i)));
+    EXPECT_EQ(rest[i].bytes, i == 0 ? 64U : 32U) << "the second write, then the new ones";
+  }
+}
+
 TEST_F(WindowLab, FencedInvalidateWaitsForReads) {
   for (const bool fence : {false, true}) {
     SCOPED_TRACE(fence);
