@@ -313,6 +313,8 @@ MUTANTS = [
     Mutant("bound_window_bound_again", "a bound type 2 window may be bound elsewhere",
            "memory_windows.cpp", "window->type == WindowType::k2 && (window->region != nullptr || closes)",
            "window->type == WindowType::k2 && closes", "Window*:MemoryWindows*"),
+    Mutant("over_and_yet_next", "a local request that is over stays the next one to be sent again",
+           "requester_rx.cpp", "    if (next_index_ == queue.head()) ++next_index_;\n", "", "Window*"),
     Mutant("region_goes_under_its_windows", "a region with windows bound to it may be deregistered",
            "memory.cpp", "if (region != nullptr && region->windows != 0) return false;", "(void)region;"),
     Mutant("type_one_invalidated", "a peer may invalidate a type 1 window",
