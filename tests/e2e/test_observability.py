@@ -17,7 +17,7 @@ except ImportError:
     text_string_to_metric_families = None
 
 JOB = ["--ranks", 2, "--paths", "roce", "--algorithm", "two-shot", *QUICK]
-# Tokens so long that whatever happens to a rank happens among its all-reduces.
+# Tokens so long that no rank comes to the end of one.
 ENDLESS = ["--paths", "roce", "--tokens", 1000, "--verify-tokens", 0, "--layers", 2000, "--hidden", 8192, "--gap-us", 0]
 OPERATIONS = 18  # two tokens of 8 all-reduces, and two more to warm up
 
@@ -140,19 +140,33 @@ class Metrics(InFolder):
         sent_again = [self.samples(self.file(f"m.rank{rank}.prom"))["tensorwire_retransmissions_total"][0][1] for rank in range(2)]
         self.assertGreater(sum(sent_again), 0)
 
+    def running_seconds(self, rank):
+        path = self.file(f"m.rank{rank}.prom")
+        return self.samples(path)["tensorwire_operation_running_seconds"][0][1] if path.exists() else 0
+
+    def stop_among_operations(self, job, victim, others):
+        """Stops a rank so that the others wait for it in an all-reduce: between two batches of these, where inputs are
+        made, they would wait in a barrier instead, and the rank is let go for another try."""
+        for _ in range(40):
+            time.sleep(0.1)
+            job.signal(victim, signal.SIGSTOP)
+            time.sleep(0.4)  # several intervals of the metrics
+            if all(self.running_seconds(rank) > 0.15 for rank in others):
+                return
+            job.signal(victim, signal.SIGCONT)
+        self.fail("the rank was never stopped in the middle of an all-reduce")
+
     def test_a_straggler_is_named_while_it_is_waited_for(self):
         env = environment(TENSORWIRE_METRICS=self.file("m.prom"), TENSORWIRE_METRICS_INTERVAL="100ms")
         # Over TCP: RDMA gives a stopped process up before it is called a straggler.
         with Background(3, "--paths", "tcp", *ENDLESS[2:], env=env) as job:
-            time.sleep(0.5)  # past the start of the token
-            job.signal(1, signal.SIGSTOP)
+            self.stop_among_operations(job, 1, (0, 2))
             for rank in (0, 2):
                 def straggler(path=self.file(f"m.rank{rank}.prom")):
                     return [labels["peer"] for labels, _ in self.samples(path).get("tensorwire_waiting_for_peer", [])]
                 # Who first found it waits for it; the other may wait for that one in turn.
                 self.assertIn(wait_for(straggler, 20, f"rank {rank}'s metrics naming a straggler")[0], {"1", str(2 - rank)})
-                running = self.samples(self.file(f"m.rank{rank}.prom"))["tensorwire_operation_running_seconds"][0][1]
-                self.assertGreater(running, 0.9)
+                self.assertGreater(self.running_seconds(rank), 0.9)
 
 
 class FlightRecord(InFolder):
