@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the house rule: who may include whom (docs/architecture.md).
+"""Checks the house rule: who may include whom (docs/architecture.md), and that a source includes its own header first.
 
 A room is a folder of src/. It may include the rooms that ROOMS names for it and those that these may use in turn, as
 "room/file.hpp" and in no other form. Some libraries, and the clock, belong to certain places only.
@@ -79,6 +79,14 @@ def check_include(root, path, number, bracket, target):
     return found
 
 
+def check_own_header(root, path, targets):
+    """A source begins with its own header, which shows that this one leans on nothing before it."""
+    own = path.with_suffix(".hpp")
+    if path.suffix != ".cpp" or not (root / "src" / own).exists() or targets[:1] == [str(own)]:
+        return []
+    return [f'src/{path}: begin with #include "{own}": nothing else shows that this header stands on its own']
+
+
 def check_links(root, path):
     """The findings for the rooms that a room's CMakeLists.txt links."""
     room = path.parts[0]
@@ -101,10 +109,12 @@ def check(root):
         elif path.name == "CMakeLists.txt":
             findings += check_links(root, path)
         elif path.suffix in tree.CODE:
-            for number, text in enumerate((root / "src" / path).read_text().splitlines(), 1):
-                match = INCLUDE.match(text)
-                if match:
-                    findings += check_include(root, path, number, *match.groups())
+            includes = [(number, *match.groups())
+                        for number, text in enumerate((root / "src" / path).read_text().splitlines(), 1)
+                        if (match := INCLUDE.match(text))]
+            findings += check_own_header(root, path, [target for _, _, target in includes])
+            for include in includes:
+                findings += check_include(root, path, *include)
     return findings
 
 

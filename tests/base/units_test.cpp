@@ -105,7 +105,7 @@ TEST(Units, AnyTextEitherReadsOrIsAnError) {
   constexpr std::string_view kAlphabet = "0123456789..KMGTiBkmunps -";
   Random random{7};
   int readable = 0;
-  for (int i = 0; i < 50'000; ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     std::string text(random.below(8), ' ');
     for (char& c : text) c = kAlphabet[random.below(static_cast<std::uint32_t>(kAlphabet.size()))];
     try {
@@ -118,7 +118,7 @@ TEST(Units, AnyTextEitherReadsOrIsAnError) {
     } catch (const Error&) {
     }
   }
-  EXPECT_GT(readable, 100);
+  EXPECT_GT(readable, 20);
 }
 
 }  // namespace

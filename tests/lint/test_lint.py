@@ -53,7 +53,7 @@ class PlantedViolations(unittest.TestCase):
         self.expect("rooms.py", "src/base/text/units.cpp", '#  include "wire/gid.hpp"\n', "base may not use wire")
 
     def test_an_open_header_is_open_to_the_named_room_only(self):
-        self.expect("rooms.py", "src/wire/gid.cpp", '#include "ibverbs/direct.h"\n', "wire may not use ibverbs")
+        self.expect("rooms.py", "src/wire/packet.cpp", '#include "ibverbs/direct.h"\n', "wire may not use ibverbs")
 
     def test_a_room_links_no_room_above_it(self):
         self.expect("rooms.py", "src/base/CMakeLists.txt", "tw_room(base USES wire)\n", "base may not link wire")
@@ -62,24 +62,29 @@ class PlantedViolations(unittest.TestCase):
 
     def test_includes_name_the_room(self):
         for line in ('"error.hpp"', '"../base/error.hpp"', '"wire/../base/error.hpp"'):
-            self.expect("rooms.py", "src/wire/gid.cpp", f"#include {line}\n", 'write it as "room/file.hpp"')
+            self.expect("rooms.py", "src/wire/packet.cpp", f"#include {line}\n", 'write it as "room/file.hpp"')
+
+    def test_a_source_begins_with_its_own_header(self):
+        self.expect("rooms.py", "src/wire/gid.cpp", '#include <array>\n#include "wire/gid.hpp"\n', "begin with")
+        begins = {"src/wire/gid.cpp": '#include "wire/gid.hpp"\n\n#include <array>\n'}
+        self.assertEqual(self.lint("rooms.py", files=begins), (0, []))
 
     def test_included_files_exist(self):
-        self.expect("rooms.py", "src/wire/gid.cpp", '#include "base/absent.hpp"\n', "there is no such file")
+        self.expect("rooms.py", "src/wire/packet.cpp", '#include "base/absent.hpp"\n', "there is no such file")
 
     def test_folders_are_rooms(self):
         self.expect("rooms.py", "src/attic/old.cpp", "\n", "attic is not a room")
 
     def test_deterministic_rooms_read_no_clock(self):
-        self.expect("rooms.py", "src/wire/gid.cpp", '#include "base/clock.hpp"\n', "never reads a clock")
+        self.expect("rooms.py", "src/wire/packet.cpp", '#include "base/clock.hpp"\n', "never reads a clock")
 
     def test_libraries_stay_in_their_place(self):
-        self.expect("rooms.py", "src/wire/gid.cpp", "#include <spdlog/spdlog.h>\n", "base/log.cpp alone")
+        self.expect("rooms.py", "src/wire/packet.cpp", "#include <spdlog/spdlog.h>\n", "base/log.cpp alone")
         self.expect("rooms.py", "src/wire/name.hpp", "// A.\n#pragma once\n#include <fmt/format.h>\n", "not for headers")
 
     def test_left_over_marks(self):
         for mark in ("TO" + "DO", "FIX" + "ME"):
-            self.expect("text.py", "src/wire/gid.cpp", f"// {mark}: later\n", "left over")
+            self.expect("text.py", "src/wire/packet.cpp", f"// {mark}: later\n", "left over")
 
     def test_headers_open_with_what_they_are(self):
         self.expect("text.py", "src/wire/x.hpp", "#pragma once\n", "opens by saying")
@@ -93,7 +98,7 @@ class PlantedViolations(unittest.TestCase):
         self.expect("text.py", "scripts/lint/long_files.txt", f"{path} gone since\n", "does not exist")
 
     def test_blanks_at_the_end(self):
-        self.expect("text.py", "src/wire/gid.cpp", "int x; \n", "blanks at the end")
+        self.expect("text.py", "src/wire/packet.cpp", "int x; \n", "blanks at the end")
 
     def test_build_output_is_not_looked_at(self):
         self.assertEqual(self.lint("text.py", files={"build/x/bad.hpp": "no header\n"}), (0, []))
