@@ -19,6 +19,11 @@ Ps monotonic_now() noexcept {
   return (nanoseconds(CLOCK_MONOTONIC) - origin) * kNanosecond;
 }
 
+void nap(Ps duration) noexcept {
+  const timespec time{.tv_sec = 0, .tv_nsec = static_cast<long>(duration / kNanosecond)};
+  nanosleep(&time, nullptr);
+}
+
 Ps process_cpu_time() noexcept { return nanoseconds(CLOCK_PROCESS_CPUTIME_ID) * kNanosecond; }
 
 }  // namespace tensorwire

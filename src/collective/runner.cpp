@@ -88,9 +88,8 @@ void Runner::begin(const Segment& segment) noexcept {
   instance.number = begun_++;
   instance.active = true;
   instance.ready_head = instance.ready_tail = instance.blocked_count = instance.done = 0;
-  const Shape& shape = program.shape;
-  instance.signature = {config_.communicator,       program.algorithm,       shape.dtype,      shape.op,
-                        segment.operation_sequence, segment.operation_count, shape.collective, shape.root};
+  instance.signature = signature_of(program.shape, program.algorithm, config_.communicator, segment.operation_sequence,
+                                    segment.operation_count);
   std::byte* header = scratch_ + config_.send_slot(instance.number);
   store(instance.signature, header);
   if (program.peers_write_output) store(segment.output_window, header);

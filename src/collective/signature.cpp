@@ -4,6 +4,11 @@
 
 namespace tensorwire::collective {
 
+Signature signature_of(const Shape& shape, Algorithm algorithm, std::uint16_t communicator, std::uint32_t sequence,
+                       std::uint64_t count) noexcept {
+  return {communicator, algorithm, shape.dtype, shape.op, sequence, count, shape.collective, shape.root};
+}
+
 void store(const Signature& signature, std::byte* to) noexcept {
   const auto nibbles = [](auto high, auto low) {
     return static_cast<std::byte>(static_cast<unsigned>(high) << 4 | static_cast<unsigned>(low));

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "collective/plan.hpp"
 #include "collective/types.hpp"
 
 namespace tensorwire::collective {
@@ -28,6 +29,10 @@ struct Signature {
 
   bool operator==(const Signature&) const = default;
 };
+
+/// @param sequence, count as in Signature
+[[nodiscard]] Signature signature_of(const Shape& shape, Algorithm algorithm, std::uint16_t communicator,
+                                     std::uint32_t sequence, std::uint64_t count) noexcept;
 
 inline constexpr std::size_t kSignatureBytes = 16;
 inline constexpr std::uint64_t kMostCount = (std::uint64_t{1} << 48) - 1;

@@ -3,10 +3,10 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <ctime>
 #include <memory>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "comm/c_api_thread.hpp"
 
 using namespace tensorwire;
@@ -16,11 +16,11 @@ namespace {
 /// How several communicators are waited for: none of them may sleep in its link, because any may be next.
 constexpr std::uint32_t kPassesBeforeYield = 64;
 constexpr std::uint32_t kPassesBeforeSleep = 4096;
-constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 20'000};
+constexpr Ps kNap = 20 * kMicrosecond;
 
 void pause_after(std::uint32_t idle_passes) noexcept {
   if (idle_passes > kPassesBeforeSleep) {
-    nanosleep(&kNap, nullptr);
+    nap(kNap);
   } else if (idle_passes > kPassesBeforeYield) {
     sched_yield();
   }

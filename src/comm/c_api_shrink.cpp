@@ -13,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/random.hpp"
 #include "comm/c_api_calls.hpp"
 #include "comm/c_api_config.hpp"
 #include "comm/c_api_group.hpp"
@@ -41,11 +42,11 @@ std::unique_ptr<HandleInUse> take(twComm& handle, Ps bound) {
   }
 }
 
-/// FNV-1a: ranks whose lists differ must not take each other for their like.
+/// Ranks whose lists differ must not take each other for their like.
 std::uint64_t lineage_of(std::uint64_t parent, std::vector<int> excluded) {
   std::ranges::sort(excluded);
-  std::uint64_t hash = 14'695'981'039'346'656'037U ^ parent;
-  for (const int rank : excluded) hash = (hash ^ static_cast<unsigned>(rank)) * 1'099'511'628'211U;
+  std::uint64_t hash = mix64(parent + 1);
+  for (const int rank : excluded) hash = mix64(hash ^ static_cast<unsigned>(rank));
   return hash;
 }
 

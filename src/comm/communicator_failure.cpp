@@ -1,7 +1,6 @@
 // How a communicator fails: by its group, its link, its runner, the clock or an abort, always in one line that names
 // the rank to blame. Whoever sees it first tells all ranks; each finds its own words for what the ranks reported.
 #include <fmt/format.h>
-#include <time.h>
 
 #include "base/clock.hpp"
 #include "comm/communicator_state.hpp"
@@ -103,10 +102,7 @@ bool Communicator::State::fail_by_testimony(Tell tell, bool by_all) noexcept {
 }
 
 bool Communicator::State::fail_by_link() noexcept {
-  for (const Ps until = monotonic_now() + kCauseGrace; monotonic_now() < until && !group_->failed();) {
-    const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&pause, nullptr);
-  }
+  for (const Ps until = monotonic_now() + kCauseGrace; monotonic_now() < until && !group_->failed();) nap(kMillisecond);
   hear_all_ranks(kAnswerBound);
   if (group_->failed()) return fail_by_group();
   const LinkFailure* failure = link_->failure();

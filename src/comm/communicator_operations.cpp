@@ -152,9 +152,9 @@ void Communicator::State::register_memory(std::uint64_t input_bytes, std::uint64
 void Communicator::State::observe(const collective::Shape& shape, collective::Algorithm algorithm, std::uint64_t number,
                                   std::uint64_t count) noexcept {
   const Ps now = monotonic_now();
-  board_.begin({config_.communicator, algorithm, shape.dtype, shape.op, static_cast<std::uint32_t>(number), count,
-                shape.collective, shape.root},
-               operation_.bytes, now);
+  board_.begin(
+      collective::signature_of(shape, algorithm, config_.communicator, static_cast<std::uint32_t>(number), count),
+      operation_.bytes, now);
   operation_.observed = observer_->begin(info_of(operation_sequence_ + exchanges_, shape, algorithm), now);
 }
 

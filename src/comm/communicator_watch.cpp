@@ -1,7 +1,6 @@
 // What a communicator does while an operation makes it wait: it looks for aborts, deaths and the clock, tells others
 // whom it waits for, asks all ranks what they are doing, and warns.
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 
@@ -25,11 +24,6 @@ constexpr Ps kFirstQuestion = 800 * kMillisecond;
 constexpr Ps kAnswersTake = 150 * kMillisecond;
 /// Rank 0 lets one question serve several askers; an answer may be older than the question by so much.
 constexpr Ps kAnswerSlack = 20 * kMillisecond;
-
-void pause(Ps duration) noexcept {
-  const timespec time{.tv_sec = 0, .tv_nsec = static_cast<long>(duration / kNanosecond)};
-  nanosleep(&time, nullptr);
-}
 
 }  // namespace
 
@@ -111,7 +105,7 @@ void Communicator::State::hear_all_ranks(Ps bound) noexcept {
   for (Ps now = start; now < start + bound && !group_->failed(); now = monotonic_now()) {
     // Anew now and then: an answer to somebody's earlier question may have crossed ours.
     if (now == start || now - start > kAnswerSlack) group_->roll_call(config_.communicator);
-    pause(2 * kMillisecond);
+    nap(2 * kMillisecond);
     const std::vector<Testimony> all = testimonies();
     const auto disagreement = find_disagreement(all, static_cast<int>(config_.rank));
     const bool undecided = disagreement && disagreement->votes < all.size();
@@ -125,7 +119,7 @@ void Communicator::State::hear_of(int rank, Ps bound) noexcept {
   };
   for (const Ps until = monotonic_now() + bound; monotonic_now() < until;) {
     group_->roll_call(config_.communicator);
-    pause(25 * kMillisecond);
+    nap(25 * kMillisecond);
     if (std::ranges::any_of(testimonies(), knows)) return;
   }
 }

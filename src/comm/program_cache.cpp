@@ -68,10 +68,8 @@ void ProgramCache::build(CachedPrograms& entry) const {
   entry.shares_output = std::ranges::any_of(entry.programs, shares_output);
   // In two shots what travels back last carries it; small one-shots are sent from memory of the library, whether in
   // place or not, which no rank waits for.
-  const bool in_one_shot = entry.algorithm == collective::Algorithm::kOneShot &&
-                           entry.shape.collective == collective::Collective::kAllReduce;
-  const bool copied_in =
-      collective::choose_source(entry.shape, thresholds_, false) == collective::WriteSource::kSendSlot;
+  const bool in_one_shot = entry.algorithm == collective::Algorithm::kOneShot;
+  const bool copied_in = options.source == collective::WriteSource::kSendSlot;
   entry.owes_acknowledgements = entry.algorithm != collective::Algorithm::kTwoShot && !(in_one_shot && copied_in);
 }
 

@@ -9,7 +9,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <ctime>
+
+#include "base/clock.hpp"
 
 namespace tensorwire::softhca {
 
@@ -35,8 +36,7 @@ class ShardLock {
       sched_yield();
       return;
     }
-    const timespec nap{.tv_sec = 0, .tv_nsec = 50'000};
-    nanosleep(&nap, nullptr);
+    nap(50 * kMicrosecond);
   }
 
   alignas(64) std::atomic<bool> held_{false};

@@ -1,7 +1,6 @@
 #include "verbs/roce_qp.hpp"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -97,10 +96,10 @@ class Bringup {
     modify(attr, kRtrMask, "INIT -> RTR");
   }
 
-  /// False: the device refuses.
-  [[nodiscard]] bool begin_drain() const {
+  /// Between RTS and SQD. False: the device refuses.
+  [[nodiscard]] bool switch_to(ibv_qp_state state) const {
     ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_SQD;
+    attr.qp_state = state;
     return qp_.context()->call().modify_qp(qp_.raw(), &attr, IBV_QP_STATE) == 0;
   }
 
@@ -116,12 +115,6 @@ class Bringup {
     attr.qp_state = IBV_QPS_SQD;
     attr.ah_attr = route();
     return qp_.context()->call().modify_qp(qp_.raw(), &attr, IBV_QP_STATE | IBV_QP_AV) == 0;
-  }
-
-  [[nodiscard]] bool end_drain() const {
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_RTS;
-    return qp_.context()->call().modify_qp(qp_.raw(), &attr, IBV_QP_STATE) == 0;
   }
 
   void to_rts() const {
@@ -179,14 +172,11 @@ void transition_qp_to_rts(QueuePair& qp, const QpAddress& remote, const ConnectO
 
 bool reroute_qp(QueuePair& qp, const QpAddress& remote, const ConnectOptions& options, Ps drain_bound) {
   const Bringup bringup{qp, remote, options};
-  if (!bringup.begin_drain()) return false;
+  if (!bringup.switch_to(IBV_QPS_SQD)) return false;
   const Ps until = monotonic_now() + drain_bound;
-  while (!bringup.drained() && monotonic_now() < until) {
-    const timespec pause{.tv_sec = 0, .tv_nsec = 100'000};
-    nanosleep(&pause, nullptr);
-  }
+  while (!bringup.drained() && monotonic_now() < until) nap(100 * kMicrosecond);
   const bool rerouted = bringup.drained() && bringup.take_route();
-  return bringup.end_drain() && rerouted;
+  return bringup.switch_to(IBV_QPS_RTS) && rerouted;
 }
 
 }  // namespace tensorwire::verbs

@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "canary_memory.hpp"
 #include "rank_processes.hpp"
 #include "tensors.hpp"
 
@@ -19,7 +18,6 @@ using collective::Op;
 
 constexpr int kRanks = 4;
 constexpr int kWrong = 2;
-constexpr std::size_t kCanaryBytes = 4096;
 constexpr std::size_t kMostBytes = std::size_t{8} << 20;
 
 /// What a rank does, and how it shows.
@@ -71,26 +69,10 @@ const Case kCases[] = {
      "element type: int32 there, fp32 here"},
 };
 
-/// Input, output and the canaries around them, in one segment that peers may write into.
-class Buffers {
- public:
-  explicit Buffers(Communicator& comm) : bytes_(2 * kMostBytes + 3 * kCanaryBytes, kCanary) {
-    if (!comm.register_output(bytes_.data(), bytes_.size())) throw Error{"register", comm.error()->line};
-  }
-  [[nodiscard]] std::byte* in() { return bytes_.data() + kCanaryBytes; }
-  [[nodiscard]] std::byte* out() { return in() + kMostBytes + kCanaryBytes; }
-  [[nodiscard]] bool untouched() const {
-    return std::ranges::all_of(bytes_, [](std::byte byte) { return byte == kCanary; });
-  }
-
- private:
-  static constexpr std::byte kCanary{0x5a};
-  std::vector<std::byte> bytes_;
-};
-
 /// The call and then barriers, until one fails: who was done with the call itself hears of it at the next one.
 std::string fail_at(Communicator& comm, const What& what, bool& passed) {
-  Buffers buffers{comm};
+  const CanaryMemory memory{kMostBytes};
+  if (!comm.register_output(memory.segment(), memory.segment_bytes())) throw Error{"register", comm.error()->line};
   Call barrier;
   barrier.collective = Collective::kBarrier;
   for (int i = 0; i < 3; ++i) {
@@ -98,8 +80,8 @@ std::string fail_at(Communicator& comm, const What& what, bool& passed) {
   }
   Call call;
   call.collective = what.collective;
-  call.in = buffers.in();
-  call.out = buffers.out();
+  call.in = memory.in().data();
+  call.out = memory.out().data();
   call.count = what.count;
   call.dtype = what.dtype;
   call.op = what.op;
@@ -110,7 +92,9 @@ std::string fail_at(Communicator& comm, const What& what, bool& passed) {
   if (comm.error() == nullptr) throw Error{"the disagreement", "was not seen"};
   if (monotonic_now() - begun > 2 * kSecond) throw Error{"the disagreement", "was seen too late"};
   // A broadcast is over for those who agree with the root; what it wrote is what the root sent.
-  if (!passed && !buffers.untouched()) throw Error{"memory", "was written"};
+  const bool untouched = CanaryMemory::untouched(memory.in()) && CanaryMemory::untouched(memory.out());
+  if (!passed && !untouched) throw Error{"memory", "was written"};
+  if (const std::string dead = memory.dead_canary(); !dead.empty()) throw Error{"memory", dead};
   if (comm.error()->kind != CommErrorKind::kDisagreement) throw Error{"another error", comm.error()->line};
   return comm.error()->line;
 }

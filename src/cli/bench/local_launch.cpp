@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <ctime>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -64,11 +63,6 @@ int exit_status(int wait_status) {
   return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
 }
 
-void sleep_10_ms() {
-  const timespec pause{0, 10'000'000};
-  nanosleep(&pause, nullptr);
-}
-
 /// Reaps until every rank ended; after the first failure the rest have kGraceAfterFailure.
 int reap(std::vector<pid_t> running) {
   int first_failure = 0;
@@ -86,7 +80,7 @@ int reap(std::vector<pid_t> running) {
     if (monotonic_now() > kill_at) {
       for (const pid_t rank : running) kill(rank, SIGKILL);
     }
-    sleep_10_ms();
+    nap(10 * kMillisecond);
   }
   return first_failure;
 }
