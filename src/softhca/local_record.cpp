@@ -42,12 +42,15 @@ auto tail_or_data(Slot& slot, std::size_t bytes) noexcept {
   return bytes <= kTailBytes ? slot.body.template subspan<kTailAt>().first(bytes) : slot.data.first(bytes);
 }
 
-/// wire::parse() does the checking of opcode, version and lengths. It expects an ICRC behind the header stack and does
-/// not look at it: any four bytes do.
-bool decode_headers(std::span<const std::byte> stack_and_four, std::uint32_t payload_bytes,
+/// wire::parse() does the checking of opcode, version and lengths. It expects an ICRC behind the header stack, and the
+/// sixteen bytes that every CNP has, and does not look at them: any bytes do.
+bool decode_headers(std::span<const std::byte> at, std::size_t header_bytes, std::uint32_t payload_bytes,
                     wire::Headers& out) noexcept {
+  const bool cnp = at[0] == static_cast<std::byte>(wire::Opcode::kCnp);
+  const std::size_t format = cnp ? wire::kCnpPayloadBytes : 0;
   wire::Parsed parsed;
-  if (wire::parse(stack_and_four, parsed) != wire::ParseStatus::kOk || parsed.payload_bytes != 0) return false;
+  if (wire::parse(at.first(header_bytes + format + wire::kIcrcBytes), parsed) != wire::ParseStatus::kOk) return false;
+  if (parsed.payload_bytes != format || (cnp && payload_bytes != format)) return false;
   const wire::OpcodeTraits& traits = wire::traits(parsed.headers.opcode);
   // A channel is made for a connection. A datagram would also bring a network header, which nobody can pull.
   if (traits.deth || (payload_bytes != 0 && !traits.payload)) return false;
@@ -95,8 +98,7 @@ bool decode(RingSlot slot, LocalRecord& out) noexcept {
   out.pulled = body[kKindAt] == kPulled;
   out.bytes = {};
   if (header_length > wire::kMaxHeaderBytes || out.payload_bytes > transport::kMaxMessageBytes) return false;
-  const auto stack_and_four = std::span(body).subspan(kHeadersAt, header_length + wire::kIcrcBytes);
-  if (!decode_headers(stack_and_four, out.payload_bytes, out.headers)) return false;
+  if (!decode_headers(std::span(body).subspan(kHeadersAt), header_length, out.payload_bytes, out.headers)) return false;
 
   if (body[kKindAt] == kInline) {
     if (out.piece_count != 0 || out.payload_bytes > kSlotDataBytes) return false;

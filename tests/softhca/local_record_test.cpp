@@ -91,6 +91,24 @@ TEST(LocalRecord, AcknowledgesComeBack) {
   EXPECT_EQ(record.headers, ack);
 }
 
+/// Where one direction of a connection goes in packets, which are marked, and the other one by a ring.
+TEST(LocalRecord, CongestionNotificationsComeBack) {
+  Slot slot;
+  wire::Headers cnp;
+  cnp.opcode = wire::Opcode::kCnp;
+  cnp.becn = true;
+  cnp.dest_qpn = 9;
+  LocalRecord record;
+  for (const std::uint32_t bytes : {0, 12, 16, 20}) {
+    std::ranges::fill(encode_inline(cnp, bytes, slot.ref()), std::byte{0});
+    EXPECT_EQ(decode(slot.ref(), record), bytes == wire::kCnpPayloadBytes) << bytes;
+  }
+  std::ranges::fill(encode_inline(cnp, wire::kCnpPayloadBytes, slot.ref()), std::byte{0});
+  ASSERT_TRUE(decode(slot.ref(), record));
+  EXPECT_EQ(record.headers, cnp);
+  EXPECT_EQ(record.payload_bytes, wire::kCnpPayloadBytes);
+}
+
 class Damaged : public testing::Test {
  protected:
   // Offsets of the layout that local_record.hpp gives.
