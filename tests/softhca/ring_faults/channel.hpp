@@ -35,6 +35,8 @@ struct Channel {
   bool same_process;
   static constexpr std::uint64_t kProbe = 0x7072'6f62'65ULL;
   std::unique_ptr<std::uint64_t> probe = std::make_unique<std::uint64_t>(kProbe);
+  /// Where its records come from, as its consumer says. Nothing marks them on their way.
+  [[nodiscard]] transport::PacketSource origin() const noexcept { return {sender, transport::kMaxMessageBytes, false}; }
   /// Who pulls from it reads the memory of another process.
   [[nodiscard]] bool stranger() const noexcept { return *probe != kProbe; }
 

@@ -105,4 +105,27 @@ MUTANTS = [
     Mutant("tail_for_the_writer_alone", "a payload as long as the body's tail lies elsewhere for its writer than for its reader",
            "local_record.cpp", "  return tail_or_data(slot, payload_bytes);",
            "  if (payload_bytes == kTailBytes) return slot.data.first(payload_bytes);\n  return tail_or_data(slot, payload_bytes);"),
+
+    # --- what not every seed has
+    Mutant("notification_makes_no_sense", "a CNP that comes by a ring ends its channel",
+           "local_record.cpp", "const std::size_t format = cnp ? wire::kCnpPayloadBytes : 0;", "const std::size_t format = 0;"),
+    Mutant("notification_of_any_length", "a CNP may have as many bytes as it likes",
+           "local_record.cpp", " || (cnp && payload_bytes != format)", ""),
+    Mutant("known_by_ipv4", "of a peer's address only the part that IPv4 has counts",
+           "local_channel.cpp", "  source_.address = peer_address;\n",
+           "  source_.address = wire::Gid::from_ipv4(peer_address.ipv4());\n"),
+    Mutant("buffer_left_in_queue", "the buffer of a shared queue stays there while the first bytes are pulled into it",
+           "local_channel.cpp", "      engine.hold(verdict, record_.headers);\n", ""),
+    Mutant("buffer_for_every_step", "each step of a pull takes another buffer of a shared queue",
+           "../transport/receive_queue.cpp", "if (shared_ == nullptr || holding_ ||", "if (shared_ == nullptr ||"),
+    Mutant("buffer_for_a_write", "a WRITE that is pulled in steps takes a buffer of a shared queue",
+           "../transport/responder_commit.cpp",
+           "still_holds(RxPlan::kExecute, headers) && wire::traits(headers.opcode).send", "still_holds(RxPlan::kExecute, headers)"),
+    Mutant("invalidated_by_the_first_step", "a SEND with invalidate closes its window when its first bytes are there",
+           "../transport/responder_commit.cpp",
+           "void Responder::hold(const wire::Headers& headers) noexcept {\n",
+           "void Responder::hold(const wire::Headers& headers) noexcept {\n"
+           "  core_.memory.invalidate(headers.invalidate_rkey, qp_.init().pd, qp_.qpn());\n"),
+    Mutant("unreliable_by_ring", "an unreliable connection hears what came by a ring",
+           "../transport/engine.cpp", "!qp->serves(headers.opcode, source)", "!qp->serves(headers.opcode, PacketSource{source.address})"),
 ]

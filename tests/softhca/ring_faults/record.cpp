@@ -24,9 +24,12 @@ std::optional<Record> read_record(RingSlot slot) {
   if (stack > 40 || bytes > (1U << 31)) return std::nullopt;
 
   std::vector<std::byte> headers(slot.body.begin() + 8, slot.body.begin() + 8 + stack);
-  headers.resize(stack + wire::kIcrcBytes);
+  const bool cnp = byte(8) == static_cast<unsigned>(wire::Opcode::kCnp);
+  if (cnp && bytes != 16) return std::nullopt;
+  headers.resize(stack + (cnp ? 16 : 0) + wire::kIcrcBytes);
   wire::Parsed parsed;
-  if (wire::parse(headers, parsed) != wire::ParseStatus::kOk || parsed.payload_bytes != 0) return std::nullopt;
+  if (wire::parse(headers, parsed) != wire::ParseStatus::kOk || parsed.payload_bytes != (cnp ? 16 : 0))
+    return std::nullopt;
   const wire::OpcodeTraits& traits = wire::traits(parsed.headers.opcode);
   if (traits.deth || (bytes != 0 && !traits.payload)) return std::nullopt;
 

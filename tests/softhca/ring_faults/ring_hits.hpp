@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "transport/faults/run.hpp"
@@ -20,6 +19,12 @@ namespace tensorwire::softhca::faults {
   X(kSteps, "ring: pulled in several steps")                               \
   X(kInterleaved, "ring: records of other channels between two steps")     \
   X(kOvertaken, "ring: judged otherwise between two steps")                \
+  X(kWindowOvertaken, "ring: memory window closed between two steps")      \
+  X(kInvalidatePulled, "ring: SEND with invalidate pulled in several steps") \
+  X(kBufferKept, "ring: buffer of a shared queue kept between two steps")  \
+  X(kNotified, "ring: congestion notification in answer to packets")       \
+  X(kPacedWhole, "ring: a queue pair of whole messages held back by its rate") \
+  X(kSecondAddress, "ring: one more channel, for another pair of addresses") \
   X(kLap, "ring: a lap was completed")                                     \
   X(kFull, "ring: not a slot was free")                                    \
   X(kBlocked, "ring: path blocked until there is room")                    \
@@ -44,6 +49,7 @@ namespace tensorwire::softhca::faults {
   X(kConsumerDied, "fault: who reads the ring dies")                       \
   X(kHostileRecord, "hostile: a record that no engine made")               \
   X(kHostilePulled, "hostile: a record whose bytes are not there")         \
+  X(kHostileUnreliable, "hostile: a record for an unreliable connection") \
   X(kHostileDamaged, "hostile: damaged, and still a record")               \
   X(kHostileMalformed, "hostile: damaged, and not a record any more")      \
   X(kHostileRewritten, "hostile: a record rewritten while it is pulled")   \
@@ -64,8 +70,8 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(RingPoint::kCo
 #undef TW_POINT
 };
 
-/// What of the engines a run over rings must have seen.
-std::span<const transport::faults::Point> points_on_a_ring() noexcept;
+/// A run over rings must have seen that of the engines, too.
+[[nodiscard]] bool reached_over_rings(transport::faults::Point point) noexcept;
 
 struct RingWorkspace final : transport::faults::Workspace {
   std::array<std::uint64_t, kRingPointNames.size()> ring_hits{};

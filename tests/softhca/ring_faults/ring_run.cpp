@@ -19,6 +19,8 @@ constexpr std::uint32_t bit(Fault fault) { return 1U << static_cast<unsigned>(fa
 /// What the network does is for the packets of mixed runs. Pauses are our own.
 Scenario choose_scenario(Random& random) {
   Scenario scenario(random);
+  scenario.choose_features(random);
+  scenario.datagrams = 0;  // no channel carries them
   scenario.faults &= ~bit(Fault::kPause);
   scenario.whole = false;  // of packets
   // Nothing is lost on a ring, so larger windows are what one sees there.
@@ -46,17 +48,24 @@ RingRun::RingRun(std::uint64_t seed, RingWorkspace& workspace)
   pull_bytes_ = 1U << (8 + random_.below(8));
 }
 
-RingRun::Route RingRun::route(std::size_t from, std::size_t to) {
+/// Each pair of addresses has a channel of its own.
+RingRun::Route RingRun::route(const Connection& connection, std::size_t side) {
+  const wire::Gid& address = connection.ends[side].gid;
+  const std::size_t from = connection.ends[side].host_number;
+  const std::size_t to = connection.ends[1 - side].host_number;
   if (mixed_ && from < to) return {paths_[from], false};
+  const auto joins = [&](const Channel& channel) {
+    return channel.from == from && channel.to == to && channel.out != nullptr && channel.sender == address;
+  };
   for (const Channel& channel : channels_)
-    if (channel.from == from && channel.to == to && channel.out && channel.out->alive()) return {channel.path, true};
-  const bool again = std::any_of(channels_.begin(), channels_.end(), [&](const Channel& channel) {
-    return channel.from == from && channel.to == to && channel.out != nullptr;
-  });
-  if (again) points_.hit(RingPoint::kReconnected);
-  SimHost& host = hosts_[from];
-  Channel& made = channels_.emplace_back(from, to, host.gid, random_.below(4) == 0, withdrawals_[from]);
-  made.path = host.engine.create_path({scenario_.path_window, true});
+    if (joins(channel) && channel.out->alive()) return {channel.path, true};
+  if (std::any_of(channels_.begin(), channels_.end(), joins)) points_.hit(RingPoint::kReconnected);
+  const auto beside = [&](const Channel& channel) {
+    return channel.from == from && channel.to == to && channel.out != nullptr && channel.sender != address;
+  };
+  if (std::any_of(channels_.begin(), channels_.end(), beside)) points_.hit(RingPoint::kSecondAddress);
+  Channel& made = channels_.emplace_back(from, to, address, random_.below(4) == 0, withdrawals_[from]);
+  made.path = hosts_[from].engine.create_path({scenario_.path_window, true});
   // Its consumer may be asleep already, and is asked to look at this ring, too.
   if (sleepers_[to].asleep) made.consumer_asks = made.in->ring().prepare_sleep();
   return {made.path, true};
@@ -113,7 +122,7 @@ void RingRun::arrive(const Next& next) {
 /// At RTR a queue pair takes the way that there is then.
 void RingRun::step(Connection& connection, std::size_t side) {
   End& end = connection.ends[side];
-  if (end.ref.state == QpState::kInit) end.path = route(end.host_number, connection.ends[1 - side].host_number).path;
+  if (end.ref.state == QpState::kInit) end.path = route(connection, side).path;
   Run::step(connection, side);
 }
 

@@ -34,7 +34,7 @@ class RingRun final : public Run {
   };
 
   // ---- events (ring_run.cpp)
-  Route route(std::size_t from, std::size_t to) override;
+  Route route(const Connection& connection, std::size_t side) override;
   [[nodiscard]] Next next_arrival() const noexcept override;
   void arrive(const Next& next) override;
   void step(Connection& connection, std::size_t side) override;
@@ -61,10 +61,16 @@ class RingRun final : public Run {
   void visit(Channel& channel);
   void take(Channel& channel);
   void take_malformed(Channel& channel);
+  void take_unreliable(Channel& channel, Record& record, transport::faults::UnreliableEnd& end);
   void take_record(Channel& channel, Record& record, const Judgement& judgement, Connection* connection,
                    std::size_t side);
   void place_inline(Channel& channel, const Record& record, const Judgement& judgement, Connection& connection,
                     std::size_t side);
+  void abandon(Channel& channel);
+  std::size_t receive(Channel& channel, std::uint64_t pull_bytes);
+  void popped(Channel& channel);
+
+  // ---- payloads that are pulled (ring_run_pulls.cpp)
   void place_pulled(Channel& channel, const Record& record, const Judgement& judgement, Connection& connection,
                     std::size_t side);
   [[nodiscard]] std::optional<std::uint64_t> page_to_break(Channel& channel, const Record& record,
@@ -73,9 +79,6 @@ class RingRun final : public Run {
                    std::size_t side);
   void pull_withdrawn(Channel& channel, const Record& record, const Judgement& judgement, std::uint64_t bytes);
   void pull_from_stranger(Channel& channel, const Record& record, const Judgement& judgement, std::uint64_t bytes);
-  void abandon(Channel& channel);
-  std::size_t receive(Channel& channel, std::uint64_t pull_bytes);
-  void popped(Channel& channel);
 
   // ---- what no engine wrote (ring_run_hostile.cpp)
   void inject(transport::faults::Packet packet, const wire::Headers& headers, std::uint32_t bytes) override;

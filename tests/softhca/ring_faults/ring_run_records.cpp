@@ -1,10 +1,5 @@
 // A seed's records: out of an engine, through the ring, into an engine; and what is checked on the way.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
-#include <optional>
 
 #include "ring_run.hpp"
 #include "transport/faults/violation.hpp"
@@ -13,72 +8,20 @@ namespace tensorwire::softhca::faults {
 
 using namespace transport;
 using transport::faults::End;
+using transport::faults::Point;
 using transport::faults::ReferenceQp;
 using transport::faults::require;
 using transport::faults::Truth;
-
-namespace {
-
-/// Takes a page of this process away for as long as it lives, as munmap() would.
-class PageGone {
- public:
-  explicit PageGone(std::uint64_t page) : page_(page) { protect(PROT_NONE); }
-  PageGone(const PageGone&) = delete;
-  PageGone& operator=(const PageGone&) = delete;
-  ~PageGone() { protect(PROT_READ | PROT_WRITE); }
-
-  static std::uint64_t size() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
-
- private:
-  void protect(int rights) const { ::mprotect(reinterpret_cast<void*>(page_), size(), rights); }
-
-  std::uint64_t page_;
-};
-
-/// The bytes [offset, offset + count) of what the pieces name.
-std::vector<std::byte> gather(const std::vector<RemotePiece>& pieces, std::uint64_t offset, std::uint64_t count) {
-  std::vector<std::byte> all;
-  for (const RemotePiece& piece : pieces) {
-    const auto* const at = reinterpret_cast<const std::byte*>(piece.address);
-    all.insert(all.end(), at, at + piece.length);
-  }
-  return {all.begin() + static_cast<std::ptrdiff_t>(offset), all.begin() + static_cast<std::ptrdiff_t>(offset + count)};
-}
-
-/// Whether its sender has taken nothing back since it wrote the record: what is in memory is the message.
-bool stands(const Record& record, const End& sender) {
-  return record.label.life == sender.life && (sender.ref.state == QpState::kRts || sender.ref.state == QpState::kSqd);
-}
-
-/// The target of a pull that fails: every byte of it is afterwards what it was or what was to be pulled.
-class Suspects {
- public:
-  Suspects(const Channel& channel, const Record& record, const Judgement& judgement, std::uint64_t bytes)
-      : address_(judgement.address + channel.done), pulled_(gather(record.pieces, channel.done, bytes)) {
-    const auto* const at = reinterpret_cast<const std::byte*>(address_);
-    before_.assign(at, at + bytes);
-  }
-
-  void settle(transport::faults::Arena& arena) const {
-    const std::byte* const now = arena.at(address_);
-    for (std::size_t i = 0; i < pulled_.size(); ++i)
-      require(now[i] == before_[i] || now[i] == pulled_[i], "a pull that fails writes the record's bytes or none");
-    arena.expect(address_, {now, pulled_.size()});
-  }
-
- private:
-  std::uint64_t address_;
-  std::vector<std::byte> pulled_;
-  std::vector<std::byte> before_;
-};
-
-}  // namespace
+using transport::faults::UnreliableEnd;
 
 // ---- egress
 
 void RingRun::launch(std::size_t host, std::span<const TxDesc> descs, std::span<Leaving> leaving) {
   Channel* const channel = channel_of(host, descs.front().path);
   if (channel == nullptr) return Run::launch(host, descs, leaving);
+  if (const auto [connection, side] = owner(host, descs.front().src_qpn);
+      connection != nullptr && paced(connection->ends[side]))
+    points_.hit(RingPoint::kPacedWhole);
   if (mixed_) points_.hit(RingPoint::kMixed);
   // One by one when a source may be gone, so that it is seen which one was.
   const std::size_t step = hosts_[host].memory.failing_loads != 0 ? 1 : descs.size();
@@ -181,13 +124,14 @@ void RingRun::take(Channel& channel) {
   for (Channel& other : channels_)
     if (&other != &channel && other.to == channel.to && other.done != 0) other.interleaved = true;
   if (record.malformed) return take_malformed(channel);
+  if (UnreliableEnd* end = unreliable_end(channel.to, record.headers.dest_qpn))
+    return take_unreliable(channel, record, *end);
 
   const auto [connection, side] = owner(channel.to, record.headers.dest_qpn);
-  const PacketSource source{channel.sender, kMaxMessageBytes, false};
   Judgement judgement;
   judgement.drop = DropReason::kUnknownQp;
   if (connection != nullptr) {
-    judgement = connection->ends[side].ref.judge(record.headers, record.bytes, source);
+    judgement = connection->ends[side].ref.judge(record.headers, record.bytes, channel.origin());
     // A record that names bytes which are not there deceives nobody: it ends its queue pair, as one of the peer would.
     const bool deceives = would_deceive(record.label, record.headers, judgement, *connection, side);
     const bool fails = record.pulled() && judgement.action == RxAction::kPlace && record.nowhere();
@@ -200,7 +144,13 @@ void RingRun::take(Channel& channel) {
       points_.hit(RingPoint::kOldLife);
   }
   trace_.arrived(now_, channel.to, record.headers, record.bytes, judgement, record.label.truth);
-  if (channel.done != 0 && judgement.action != RxAction::kPlace) points_.hit(RingPoint::kOvertaken);
+  if (channel.done != 0 && judgement.action != RxAction::kPlace) {
+    points_.hit(RingPoint::kOvertaken);
+    if (judgement.point == Point::kAccessKey && connection->ends[side].window.has(record.headers.rkey))
+      points_.hit(RingPoint::kWindowOvertaken);
+  }
+  if (record.label.truth == Truth::kGenuine && record.headers.opcode == wire::Opcode::kCnp)
+    points_.hit(RingPoint::kNotified);
   take_record(channel, record, judgement, connection, side);
 }
 
@@ -212,6 +162,20 @@ void RingRun::take_malformed(Channel& channel) {
   points_.hit(RingPoint::kHostileMalformed);
   settle(channel.to);
   abandon(channel);
+}
+
+/// No message of an unreliable connection comes this way, whoever says so; a CNP does.
+void RingRun::take_unreliable(Channel& channel, Record& record, UnreliableEnd& end) {
+  const Judgement judgement = end.ref.judge(record.headers, record.bytes, channel.origin());
+  trace_.arrived(now_, channel.to, record.headers, record.bytes, judgement, record.label.truth);
+  points_.hit(RingPoint::kHostileUnreliable);
+  if (judgement.action == RxAction::kDrop) return take_record(channel, record, judgement, nullptr, 0);
+  const EngineCounters before = end.host->engine.counters();
+  require(receive(channel, 1) == 1, "a record is taken");
+  expect_congestion(channel.origin(), record.headers, before, *end.host, end.ref.congestion);
+  end.ref.commit(judgement, record.headers, record.bytes);
+  settle(channel.to);
+  popped(channel);
 }
 
 void RingRun::take_record(Channel& channel, Record& record, const Judgement& judgement, Connection* connection,
@@ -228,10 +192,9 @@ void RingRun::take_record(Channel& channel, Record& record, const Judgement& jud
     if (record.pulled()) return place_pulled(channel, record, judgement, *connection, side);
     return place_inline(channel, record, judgement, *connection, side);
   }
-  const ReferenceQp::Memory memory =
-      expect_commit(record.label, record.headers, record.bytes, judgement, *connection, side);
+  const Before before = expect_commit(record.label, record.headers, record.bytes, judgement, *connection, side);
   require(receive(channel, 1) == 1, "a record is taken");
-  committed(record.label, record.headers, record.bytes, judgement, memory, connection->ends[side]);
+  committed(record.label, record.headers, record.bytes, channel.origin(), judgement, before, connection->ends[side]);
   popped(channel);
 }
 
@@ -246,114 +209,14 @@ void RingRun::place_inline(Channel& channel, const Record& record, const Judgeme
     settle(channel.to);
     return popped(channel);
   }
-  const ReferenceQp::Memory memory =
-      expect_commit(record.label, record.headers, record.bytes, judgement, connection, side);
+  const Before before = expect_commit(record.label, record.headers, record.bytes, judgement, connection, side);
   host.arena.expect(judgement.address, record.payload);
-  const std::uint64_t before = counters_[channel.to].rx_inline_bytes;
+  const std::uint64_t placed = counters_[channel.to].rx_inline_bytes;
   receive(channel, 1);
-  require(counters_[channel.to].rx_inline_bytes == before + record.bytes, "inline bytes are counted");
+  require(counters_[channel.to].rx_inline_bytes == placed + record.bytes, "inline bytes are counted");
   require(host.arena.intact(judgement.address, record.bytes), "only the record's bytes are written");
-  committed(record.label, record.headers, record.bytes, judgement, memory, end);
+  committed(record.label, record.headers, record.bytes, channel.origin(), judgement, before, end);
   popped(channel);
-}
-
-void RingRun::place_pulled(Channel& channel, const Record& record, const Judgement& judgement, Connection& connection,
-                           std::size_t side) {
-  SimHost& host = hosts_[channel.to];
-  LocalLinkCounters& counters = counters_[channel.to];
-  const std::uint64_t bytes = std::min<std::uint64_t>(1 + random_.below(pull_bytes_), record.bytes - channel.done);
-  if (record.label.truth == Truth::kForged) {
-    points_.hit(RingPoint::kHostilePulled);
-    receive(channel, bytes);
-    return refuse_pull(channel, record, judgement, connection, side);
-  }
-  if (channel.stranger()) return pull_from_stranger(channel, record, judgement, bytes);
-  if (channel.same_process && host.memory.failing_stores != 0) {
-    points_.hit(RingPoint::kTargetGoneInProcess);
-    receive(channel, bytes);
-    return refuse_pull(channel, record, judgement, connection, side);
-  }
-  if (!stands(record, connection.ends[1 - side])) return pull_withdrawn(channel, record, judgement, bytes);
-  if (const auto page = page_to_break(channel, record, judgement, bytes)) {
-    const Suspects suspects(channel, record, judgement, bytes);
-    {
-      const PageGone gone(*page);
-      receive(channel, bytes);
-    }
-    suspects.settle(host.arena);
-    return refuse_pull(channel, record, judgement, connection, side);
-  }
-
-  const ReferenceQp::Memory memory =
-      expect_commit(record.label, record.headers, record.bytes, judgement, connection, side);
-  host.arena.expect(judgement.address + channel.done, gather(record.pieces, channel.done, bytes));
-  if (channel.interleaved) points_.hit(RingPoint::kInterleaved);
-  const bool last = channel.done + bytes == record.bytes;
-  const std::uint64_t before = counters.rx_pulled_bytes;
-  require(receive(channel, bytes) == (last ? 1U : 0U), "a record is taken when its last byte is");
-  require(counters.rx_pulled_bytes == before + bytes, "pulled bytes are counted");
-  require(host.arena.intact(judgement.address, record.bytes), "only the record's bytes are written");
-  if (last) {
-    committed(record.label, record.headers, record.bytes, judgement, memory, connection.ends[side]);
-    return popped(channel);
-  }
-  points_.hit(RingPoint::kSteps);
-  channel.done += bytes;
-  settle(channel.to);
-}
-
-/// A page under the bytes of this step, when one is to vanish and nothing but simulated memory is in it.
-std::optional<std::uint64_t> RingRun::page_to_break(Channel& channel, const Record& record, const Judgement& judgement,
-                                                    std::uint64_t bytes) {
-  if (channel.breaks == Channel::Break::kNothing) return std::nullopt;
-  const bool source = channel.breaks == Channel::Break::kSource;
-  std::uint64_t at = channel.done + random_.below(static_cast<std::uint32_t>(bytes));
-  if (source) {
-    std::size_t piece = 0;
-    for (; at >= record.pieces[piece].length; ++piece) at -= record.pieces[piece].length;
-    at += record.pieces[piece].address;
-  } else {
-    at += judgement.address;
-  }
-  const std::uint64_t page = at - at % PageGone::size();
-  if (!hosts_[source ? channel.from : channel.to].arena.holds(page, PageGone::size())) return std::nullopt;
-  channel.breaks = Channel::Break::kNothing;
-  points_.hit(source ? RingPoint::kSourceGone : RingPoint::kTargetGone);
-  trace_.note(now_, channel.to, source ? "source unmapped" : "target unmapped");
-  return page;
-}
-
-/// The engine was told that the bytes are not to be had.
-void RingRun::refuse_pull(Channel& channel, const Record& record, const Judgement& judgement, Connection& connection,
-                          std::size_t side) {
-  require(hosts_[channel.to].arena.intact(judgement.address, record.bytes), "only the record's bytes are written");
-  connection.ends[side].ref.reject(judgement, record.headers, now_);
-  settle(channel.to);
-  popped(channel);
-}
-
-/// It counts as lost, however much of it was in place.
-void RingRun::pull_withdrawn(Channel& channel, const Record& record, const Judgement& judgement, std::uint64_t bytes) {
-  points_.hit(RingPoint::kWithdrawn);
-  trace_.note(now_, channel.to, "taken back by its sender");
-  const Suspects suspects(channel, record, judgement, bytes);
-  const std::uint64_t before = counters_[channel.to].rx_withdrawn;
-  require(receive(channel, bytes) == 1, "what was taken back is not waited for");
-  require(counters_[channel.to].rx_withdrawn == before + 1, "what was taken back does not complete");
-  suspects.settle(hosts_[channel.to].arena);
-  settle(channel.to);
-  popped(channel);
-}
-
-/// Whatever was pulled is not believed, and nothing is pulled from there any more.
-void RingRun::pull_from_stranger(Channel& channel, const Record& record, const Judgement& judgement,
-                                 std::uint64_t bytes) {
-  const Suspects suspects(channel, record, judgement, bytes);
-  receive(channel, bytes);
-  require(channel.in->finished(), "a channel to a stranger is broken");
-  suspects.settle(hosts_[channel.to].arena);
-  settle(channel.to);
-  abandon(channel);
 }
 
 /// The consumer has dropped the channel; the producer will see it.

@@ -30,7 +30,7 @@ MtuCode choose_mtu(Random& random) {
 Connection::Connection(const Scenario& scenario, Random& random, Hits& hits, SimHost& a, SimHost& b)
     : ends{End{a, hits}, End{b, hits}}, scenario_(scenario), random_(random), hits_(hits) {}
 
-void Connection::create(std::uint8_t index, PathId path_a, PathId path_b, std::uint32_t operations) {
+void Connection::create(std::uint8_t index, std::uint32_t operations) {
   index_ = index;
   mtu_ = choose_mtu(random_);
   rd_atomic_ = static_cast<std::uint8_t>(1 + random_.below(random_.below(2) == 0 ? 3 : kMaxRdAtomic));
@@ -40,7 +40,6 @@ void Connection::create(std::uint8_t index, PathId path_a, PathId path_b, std::u
     End& end = ends[side];
     end.qpn = (random_.below(1U << 20) << 4 | (2U * index_ + static_cast<std::uint32_t>(side))) & wire::kQpnMask;
     if (end.qpn == 0) end.qpn = 1U << 20;
-    end.path = side == 0 ? path_a : path_b;
     end.caps = {1 + random_.below(scenario_.deepest_queue), 1 + random_.below(scenario_.deepest_queue), 4, 4,
                 kMaxInline};
     if (end.srq != nullptr) end.ref.share(end.srq->ref);

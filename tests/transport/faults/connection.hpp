@@ -28,6 +28,9 @@ struct Window {
   bool asked = false;  ///< the peer has posted the SEND that closes it
   WindowBinding binding;
   std::uint64_t requests = 0;
+
+  /// Of this binding, or of another one.
+  [[nodiscard]] bool has(std::uint32_t any_key) const noexcept { return key != 0 && any_key >> 8 == key >> 8; }
 };
 /// Work request ids of what an operation list does not have.
 inline constexpr std::uint64_t kLocalRequests = 1U << 20;
@@ -79,7 +82,7 @@ class Connection {
   Connection(const Scenario& scenario, Random& random, Hits& hits, SimHost& a, SimHost& b);
 
   /// Creates the queue pairs, on the shared queues that `ends` name. `index` makes their numbers unique.
-  void create(std::uint8_t index, PathId path_a, PathId path_b, std::uint32_t operations);
+  void create(std::uint8_t index, std::uint32_t operations);
 
   // ---- the application; each says whether it did something
   bool post_sends(std::size_t side, Ps now);

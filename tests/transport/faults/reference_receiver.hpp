@@ -92,6 +92,8 @@ class ReferenceReceiver {
   [[nodiscard]] std::size_t receives_outstanding() const noexcept { return receives_.size() - receives_head_; }
   /// The buffer of the message under way, or of the next one; null when there is none.
   [[nodiscard]] const ReferenceReceive* front_receive() const noexcept;
+  /// Part of a SEND has arrived: others take from a shared queue meanwhile, so that its buffer is out of it.
+  void hold();
   /// Has a buffer of a shared queue to itself.
   [[nodiscard]] bool holds() const noexcept { return holding_; }
   /// Opcode of the First packet of the message under way.
@@ -109,8 +111,6 @@ class ReferenceReceiver {
 
   /// RESET: buffers are forgotten.
   void forget_receives() noexcept;
-  /// Others take from a shared queue meanwhile: the buffer of a message under way is out of it.
-  void hold();
   void let_go();
   ReferenceReceive take_receive();
   void complete_receive(const wire::Headers& headers, WcStatus status, std::uint32_t bytes);

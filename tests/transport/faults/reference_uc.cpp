@@ -41,10 +41,11 @@ Point point_of(RxPlan plan) {
 }  // namespace
 
 ReferenceUc::ReferenceUc(Registrations& registrations, Hits& hits)
-    : ReferenceUnanswered(registrations, hits, kPoints) {}
+    : ReferenceUnanswered(registrations, hits, kPoints), congestion(hits) {}
 
 void ReferenceUc::start(const ReferenceConfig& with) {
   reset(with);
+  congestion.reset(with.dcqcn);
   expected_ = with.rq_psn;
   established_ = false;
 }
@@ -82,7 +83,8 @@ Judgement ReferenceUc::judge(const wire::Headers& headers, std::uint32_t bytes, 
   if (source.address != config.peer) return drop(DropReason::kWrongSource);
   if (headers.pkey != 0xffff && headers.pkey != 0x7fff) return drop(DropReason::kWrongPkey);
   const bool cnp = headers.opcode == wire::Opcode::kCnp;
-  if (!traits.known || (!cnp && (static_cast<unsigned>(headers.opcode) & 0xe0) != kService))
+  const bool by_ring = source.mtu > mtu_bytes(MtuCode::k4096);  // which carries what is acknowledged
+  if (!traits.known || (!cnp && (by_ring || (static_cast<unsigned>(headers.opcode) & 0xe0) != kService)))
     return drop(DropReason::kWrongOpcode);
   if (bytes > source.mtu) return drop(DropReason::kBadLength);
 
@@ -116,7 +118,8 @@ void ReferenceUc::judge_message(const wire::Headers& headers, std::uint32_t byte
 }
 
 void ReferenceUc::commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes) {
-  if (judgement.plan == RxPlan::kCongestion) return hits_(Point::kCnpIgnored);
+  if (judgement.plan == RxPlan::kCongestion)
+    return hits_(config.dcqcn.enabled ? Point::kCnpHeeded : Point::kCnpIgnored);
   hits_(judgement.point);
   if (judgement.plan == RxPlan::kExecute) return execute(headers, bytes);
   message_ = Message::kNone;

@@ -2,6 +2,7 @@
 // them, and the next First or Only begins anew.
 #pragma once
 
+#include "reference_congestion.hpp"
 #include "reference_unanswered.hpp"
 
 namespace tensorwire::transport::faults {
@@ -20,6 +21,8 @@ class ReferenceUc final : public ReferenceUnanswered {
   /// Of the next packet's payload in its message.
   [[nodiscard]] std::uint32_t offset() const noexcept { return packet() * config.mtu; }
   [[nodiscard]] std::uint32_t expected() const noexcept { return expected_; }
+
+  ReferenceCongestion congestion;
 
  private:
   void judge_message(const wire::Headers& headers, std::uint32_t bytes, Judgement& judgement) const;

@@ -33,10 +33,7 @@ Run::Run(std::uint64_t seed, Workspace& workspace)
         Scenario scenario(random);
         scenario.choose_features(random);
         return scenario;
-      }) {
-  if (!scenario_.engine.dcqcn.enabled && unreliable_.below(3) == 0) scenario_.unreliable = 1 + unreliable_.below(2);
-  if (windows_.below(4) == 0) scenario_.windows = 20'000 + windows_.below(100'000);
-}
+      }) {}
 
 Run::Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&))
     : workspace_(workspace),
@@ -53,6 +50,8 @@ Run::Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&))
 
 void Run::make_later() {
   if (later_.below(3) == 0) scenario_.drain = 2'000 + later_.below(40'000);
+  if (!scenario_.engine.dcqcn.enabled && unreliable_.below(3) == 0) scenario_.unreliable = 1 + unreliable_.below(2);
+  if (windows_.below(4) == 0) scenario_.windows = 20'000 + windows_.below(100'000);
 }
 
 void Run::make_hosts() {
@@ -82,13 +81,12 @@ void Run::make_connections() {
     connection.ends[1].host_number = b;
     for (End& end : connection.ends)
       if (random_.below(4) != 0) end.srq = shared_[end.host_number];
-    const Route there = route(a, b);
-    const Route back = route(b, a);
-    connection.ends[0].whole = there.whole;
-    connection.ends[1].whole = back.whole;
     if (scenario_.windows != 0) connection.use_windows(windows_);
-    connection.create(static_cast<std::uint8_t>(i), there.path, back.path, share + random_.below(10));
+    connection.create(static_cast<std::uint8_t>(i), share + random_.below(10));
     for (std::size_t side = 0; side < 2; ++side) {
+      const Route taken = route(connection, side);
+      connection.ends[side].path = taken.path;
+      connection.ends[side].whole = taken.whole;
       const std::size_t host = connection.ends[side].host_number;
       owners_[host][owner_count_[host]++] = {&connection, side};
       connection.join(side, now_);
@@ -96,7 +94,9 @@ void Run::make_connections() {
   }
 }
 
-Run::Route Run::route(std::size_t from, std::size_t) { return {paths_[from], scenario_.whole}; }
+Run::Route Run::route(const Connection& connection, std::size_t side) {
+  return {paths_[connection.ends[side].host_number], scenario_.whole};
+}
 
 /// A slot has room for most messages.
 void Run::make_slots() {

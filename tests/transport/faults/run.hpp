@@ -61,7 +61,7 @@ class Run {
     std::size_t index = 0;
     std::size_t side = 0;
   };
-  /// How what host `from` sends to host `to` travels.
+  /// How what one end of a connection sends travels.
   struct Route {
     PathId path = kDefaultPath;
     bool whole = false;  ///< messages are not cut
@@ -80,7 +80,8 @@ class Run {
 
   // ---- events (run.cpp)
   void set_up();
-  virtual Route route(std::size_t from, std::size_t to);
+  /// From `side` to the other one.
+  virtual Route route(const Connection& connection, std::size_t side);
   [[nodiscard]] Next next_event() const noexcept;
   [[nodiscard]] virtual Next next_arrival() const noexcept;
   void handle(const Next& next);
@@ -109,11 +110,16 @@ class Run {
   void place_packet(const Packet& packet, const wire::Parsed& parsed, const RxVerdict& verdict,
                     const Judgement& judgement, Connection& connection, std::size_t side);
   void count_window(const Judgement& judgement);
+  /// What holds before a commit().
+  struct Before {
+    ReferenceQp::Memory memory;
+    EngineCounters counters;
+  };
   /// Before and after a commit() of `side`'s engine.
-  ReferenceQp::Memory expect_commit(const Label& label, const wire::Headers& headers, std::uint32_t bytes,
-                                    const Judgement& judgement, Connection& connection, std::size_t side);
-  void committed(const Label& label, const wire::Headers& headers, std::uint32_t bytes, const Judgement& judgement,
-                 const ReferenceQp::Memory& memory, End& end);
+  Before expect_commit(const Label& label, const wire::Headers& headers, std::uint32_t bytes,
+                       const Judgement& judgement, Connection& connection, std::size_t side);
+  void committed(const Label& label, const wire::Headers& headers, std::uint32_t bytes, const PacketSource& source,
+                 const Judgement& judgement, const Before& before, End& end);
   std::uint64_t expect_atomic(const Label& label, const wire::Headers& headers, Arena& arena, Direction& direction);
   void expect_original(const wire::Headers& headers, Connection& connection, std::size_t side);
   void expect_verdict(const RxVerdict& verdict, const Judgement& judgement) const;
@@ -150,7 +156,7 @@ class Run {
   void note_pace(std::size_t host);
   void expect_pace(std::size_t host, std::span<const TxDesc> sent) const;
   void expect_congestion(const PacketSource& source, const wire::Headers& headers, const EngineCounters& before,
-                         End& end);
+                         const SimHost& host, ReferenceCongestion& congestion);
   [[nodiscard]] static bool paced(const End& end) noexcept;
   void settle_rates(std::size_t host, Ps deadline);
 

@@ -52,9 +52,9 @@ void Run::expect_pace(std::size_t number, std::span<const TxDesc> sent) const {
 
 /// After a commit: marks are answered as the reference says, CNPs counted.
 void Run::expect_congestion(const PacketSource& source, const wire::Headers& headers, const EngineCounters& before,
-                            End& end) {
+                            const SimHost& host, ReferenceCongestion& congestion) {
   const bool on = scenario_.engine.dcqcn.enabled;
-  const EngineCounters& after = end.host->engine.counters();
+  const EngineCounters& after = host.engine.counters();
   const bool marked = on && source.congestion_experienced;
   const bool cnp = headers.opcode == wire::Opcode::kCnp;
   require(after.np_ecn_marked_roce_packets - before.np_ecn_marked_roce_packets == (marked ? 1 : 0),
@@ -62,7 +62,7 @@ void Run::expect_congestion(const PacketSource& source, const wire::Headers& hea
   require(after.rp_cnp_handled - before.rp_cnp_handled == (cnp && on ? 1 : 0) &&
               after.rp_cnp_ignored - before.rp_cnp_ignored == (cnp && !on ? 1 : 0),
           "CNPs are counted");
-  if (marked) end.ref.congestion.on_marked(now_);
+  if (marked) congestion.on_marked(now_);
 }
 
 /// `deadline` is that of acknowledgements; the engine may have an earlier one, when a rate holds somebody back.

@@ -265,11 +265,9 @@ void Run::place_packet(const Packet& packet, const wire::Parsed& parsed, const R
       break;
   }
   require(!corrupt, "a corrupt packet is found by its ICRC");
-  const ReferenceQp::Memory memory = expect_commit(packet.label, headers, bytes, judgement, connection, side);
-  const EngineCounters before = host.engine.counters();
+  const Before before = expect_commit(packet.label, headers, bytes, judgement, connection, side);
   host.engine.commit(verdict, headers, bytes, now_);
-  expect_congestion(source_of(packet, false), headers, before, end);
-  committed(packet.label, headers, bytes, judgement, memory, end);
+  committed(packet.label, headers, bytes, source_of(packet, false), judgement, before, end);
 }
 
 /// What came names a memory window.
@@ -279,11 +277,11 @@ void Run::count_window(const Judgement& judgement) {
   if (judgement.point == Point::kAccessRange) hits_(Point::kWindowRange);
 }
 
-ReferenceQp::Memory Run::expect_commit(const Label& label, const wire::Headers& headers, std::uint32_t bytes,
-                                       const Judgement& judgement, Connection& connection, std::size_t side) {
+Run::Before Run::expect_commit(const Label& label, const wire::Headers& headers, std::uint32_t bytes,
+                               const Judgement& judgement, Connection& connection, std::size_t side) {
   const End& end = connection.ends[side];
   Direction& direction = connection.directions[1 - side];
-  if (wire::traits(headers.opcode).reth && headers.rkey >> 8 == end.window.key >> 8) count_window(judgement);
+  if (wire::traits(headers.opcode).reth && end.window.has(headers.rkey)) count_window(judgement);
   if (judgement.plan == RxPlan::kExecute) {
     require(label.life == end.life && label.number == end.ref.executed, "requests are executed in order");
     const Operation& op = direction.operations.all[label.operation];
@@ -296,12 +294,13 @@ ReferenceQp::Memory Run::expect_commit(const Label& label, const wire::Headers& 
     memory.original = expect_atomic(label, headers, end.host->arena, direction);
   if (headers.opcode == wire::Opcode::kRcAtomicAck && judgement.plan == RxPlan::kResponse && !memory.gone)
     expect_original(headers, connection, side);
-  return memory;
+  return {memory, end.host->engine.counters()};
 }
 
-void Run::committed(const Label& label, const wire::Headers& headers, std::uint32_t bytes, const Judgement& judgement,
-                    const ReferenceQp::Memory& memory, End& end) {
-  end.ref.commit(judgement, headers, bytes, now_, memory);
+void Run::committed(const Label& label, const wire::Headers& headers, std::uint32_t bytes, const PacketSource& source,
+                    const Judgement& judgement, const Before& before, End& end) {
+  expect_congestion(source, headers, before.counters, *end.host, end.ref.congestion);
+  end.ref.commit(judgement, headers, bytes, now_, before.memory);
   if (wire::traits(headers.opcode).atomic_eth && label.truth == Truth::kGenuine)
     require(!end.host->arena.holds(headers.va, kAtomicBytes) || end.host->arena.intact(headers.va, kAtomicBytes),
             "an atomic is executed once");

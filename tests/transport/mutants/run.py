@@ -2,8 +2,8 @@
 """Builds each mutant of a table and lets its judge look for it: a fault simulation, or where the table says so unit tests. One
 that survives fails the run.
 
-A table is a Python file with SIMULATION and UNIT_TESTS (programs of the build folder), SOURCES (the folder that its mutants
-are of), SEEDS (CI's) and MUTANTS. Only the mutated file is compiled; the rest of the program is what the judge was linked
+A table is a Python file with SIMULATION and UNIT_TESTS (programs of the build folder), SOURCES (the folder from which its
+mutants name their files), SEEDS (CI's) and MUTANTS. Only the mutated file is compiled; the rest of the program is what the judge was linked
 from. Needs a build folder that Ninja made, in which both programs are built.
 """
 
@@ -33,19 +33,16 @@ def read_table(path: pathlib.Path) -> types.ModuleType:
     return table
 
 
-def compile_commands(build: pathlib.Path, sources: pathlib.Path) -> dict[str, list[str]]:
+def compile_commands(build: pathlib.Path) -> dict[pathlib.Path, list[str]]:
     """By source file, without its output and input."""
     commands = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        source = pathlib.Path(entry["file"])
-        if source.parent != sources:
-            continue
         words = shlex.split(entry["command"])
         output = words.index("-o")
         del words[output:output + 2]
         words.remove("-c")
         words.remove(entry["file"])
-        commands[source.name] = [word for word in words if not word.startswith(("-O", "-g"))] + ["-O1", "-w"]
+        commands[pathlib.Path(entry["file"])] = [word for word in words if not word.startswith(("-O", "-g"))] + ["-O1", "-w"]
     return commands
 
 
@@ -67,20 +64,21 @@ class Mill:
         self.sources = ROOT / table.SOURCES
         self.seeds = seeds
         self.folder = build / "mutants"
-        self.compilers = compile_commands(build, self.sources)
+        self.compilers = compile_commands(build)
         self.simulation = link_command(build, table.SIMULATION)
         self.unit_tests = link_command(build, table.UNIT_TESTS)
 
     def make(self, mutant: Mutant) -> pathlib.Path:
-        text = (self.sources / mutant.file).read_text()
+        original = (self.sources / mutant.file).resolve()
+        text = original.read_text()
         if text.count(mutant.old) != 1:
             raise RuntimeError(f"{mutant.file} has its text {text.count(mutant.old)} times; mend {self.table_path}")
         folder = self.folder / mutant.name
         folder.mkdir(parents=True, exist_ok=True)
-        source = folder / mutant.file
+        source = folder / original.name
         source.write_text(text.replace(mutant.old, mutant.new))
-        item = folder / (mutant.file + ".o")
-        self.call([*self.compilers[mutant.file], "-c", str(source), "-o", str(item)])
+        item = folder / (original.name + ".o")
+        self.call([*self.compilers[original], "-c", str(source), "-o", str(item)])
         program = folder / "judge"
         linker = self.unit_tests if mutant.unit_tests else self.simulation
         # Before the libraries, so that the mutated file is found first.
