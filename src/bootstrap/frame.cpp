@@ -11,7 +11,7 @@ namespace {
 bool is_frame_type(std::byte value) noexcept {
   const auto type = std::to_integer<std::uint8_t>(value);
   return type >= static_cast<std::uint8_t>(FrameType::kGreeting) &&
-         type <= static_cast<std::uint8_t>(FrameType::kReport);
+         type <= static_cast<std::uint8_t>(FrameType::kCaller);
 }
 
 }  // namespace

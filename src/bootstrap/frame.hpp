@@ -30,6 +30,7 @@ enum class FrameType : std::uint8_t {
   kAccuse,        ///< client: another rank is to blame
   kRollCall,      ///< both: tell what you are doing
   kReport,        ///< both: the answer; the server passes it on
+  kCaller,        ///< on a direct line: who opened it, and its proof
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 5;

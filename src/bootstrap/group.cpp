@@ -13,7 +13,7 @@ namespace tensorwire::bootstrap {
 namespace {
 
 Joined rendezvous(const GroupOptions& options) {
-  if (options.world_size == 1) return {{own_host_name()}, {}};
+  if (options.world_size == 1) return {{own_host_name()}, {}, {}, {}};
   return options.rank == 0 ? serve_rendezvous(options) : enter_rendezvous(options);
 }
 

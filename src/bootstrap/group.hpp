@@ -2,6 +2,7 @@
 // serves, the others connect; the connections stay open, so a rank that dies is noticed by its reset within
 // milliseconds. A Group owns one watcher thread. All ranks make the same collective calls in the same order.
 // A roll call asks every rank what it is doing: the watcher threads answer it, whatever the application does meanwhile.
+// Where rank 0 is silent the others ask and tell one another directly.
 #pragma once
 
 #include <cstddef>

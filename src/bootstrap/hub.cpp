@@ -45,7 +45,13 @@ std::thread start_without_signals(auto body) {
 }  // namespace
 
 Hub::Hub(int rank, Joined joined, Ps timeout)
-    : rank_(rank), hosts_(std::move(joined.hosts)), timeout_(timeout), table_(hosts_) {
+    : rank_(rank),
+      hosts_(std::move(joined.hosts)),
+      timeout_(timeout),
+      table_(hosts_),
+      door_(std::move(joined.door)),
+      doors_(std::move(joined.doors)),
+      line_secret_(std::move(joined.line_secret)) {
   for (Link& link : joined.links) {
     link.reader.set_max_body(largest_body(serves(), hosts_.size()));
     peers_.emplace_back(std::move(link));
@@ -135,13 +141,13 @@ std::optional<FailedRank> Hub::failed_rank() const {
   return failure_;
 }
 
-void Hub::declare_failed(FailedRank failed, const Peer* except) {
+void Hub::declare_failed(FailedRank failed) {
   if (failure_) return;
   if (serves()) {
     const Failure news{static_cast<std::uint32_t>(failed.rank), failed.host, failed.reason, failed.kind,
                        failed.told_by};
-    // The others are told first: this process may end as soon as it knows.
-    send_to_all(encode_frame(FrameType::kFailed, encode(news)), except);
+    // The others are told first: this process may end as soon as it knows. Who told this one hears that it knows.
+    send_to_all(encode_frame(FrameType::kFailed, encode(news)));
   }
   failure_ = std::move(failed);
   failed_.store(true, std::memory_order_relaxed);
@@ -149,31 +155,35 @@ void Hub::declare_failed(FailedRank failed, const Peer* except) {
 }
 
 void Hub::abort(std::string_view reason) noexcept try {
-  Lock lock{mutex_};
-  const std::string text = clean_text(reason);
-  give_up({rank_, hosts_[static_cast<std::size_t>(rank_)], text, FailureKind::kGaveUp, -1},
-          encode_frame(FrameType::kAbort, encode_text(text)), lock);
+  give_up({static_cast<std::uint32_t>(rank_), {}, clean_text(reason), FailureKind::kGaveUp, -1});
 } catch (...) {
   // Out of memory or of threads: the connection's end will tell the others instead.
 }
 
 void Hub::accuse(int rank, FailureKind kind, std::string_view reason) noexcept try {
   if (rank < 0 || static_cast<std::size_t>(rank) >= hosts_.size()) return abort(reason);
-  Lock lock{mutex_};
-  const std::string text = clean_text(reason);
-  const Failure news{static_cast<std::uint32_t>(rank), {}, text, kind, rank_};
-  give_up({rank, hosts_[static_cast<std::size_t>(rank)], text, kind, rank_},
-          encode_frame(FrameType::kAccuse, encode(news)), lock);
+  give_up({static_cast<std::uint32_t>(rank), {}, clean_text(reason), kind, rank_});
 } catch (...) {
   // As in abort().
 }
 
-/// @param news what a client tells rank 0; rank 0 tells the others by itself.
-void Hub::give_up(const FailedRank& failed, const EncodedFrame& news, Lock& lock) {
+void Hub::give_up(const Failure& news) {
+  Lock lock{mutex_};
   if (failure_ || leaving_) return;
-  if (!serves()) send_to_all(news);
-  declare_failed(failed);
-  changed_.wait_for(lock, nanoseconds(kAbortFlushBound), [this] { return all_flushed(); });
+  if (!serves()) {
+    own_news_ = news;
+    send_to_all(news.told_by < 0 ? encode_frame(FrameType::kAbort, encode_text(news.reason))
+                                 : encode_frame(FrameType::kAccuse, encode(news)));
+    if (centre_is_silent_) {
+      tell_by_lines(encode_frame(FrameType::kFailed, encode(news)));
+    } else {
+      expect_answer(news.rank == 0 ? 0 : kPatience);
+    }
+  }
+  const int rank = static_cast<int>(news.rank);
+  declare_failed({rank, hosts_[news.rank], news.reason, news.kind, news.told_by});
+  const auto all_told = [this] { return all_flushed() && answer_due_ == kNever; };
+  changed_.wait_for(lock, nanoseconds(kAbortFlushBound), all_told);
 }
 
 void Hub::leave() noexcept try {
@@ -181,8 +191,10 @@ void Hub::leave() noexcept try {
     const Lock lock{mutex_};
     if (leaving_) return;
     leaving_ = true;
+    answer_due_ = kNever;
     linger_until_ = monotonic_now() + kLingerBound;
     send_to_all(encode_frame(FrameType::kGoodbye, {}));
+    tell_by_lines(encode_frame(FrameType::kGoodbye, {}));
     wake_watcher();
   }
   if (watcher_.joinable()) watcher_.join();

@@ -20,14 +20,25 @@ void Hub::set_reporter(std::uint16_t topic, Reporter reporter) {
 
 void Hub::roll_call(std::uint16_t topic) noexcept try {
   const Lock lock{mutex_};
-  if (leaving_) return;
-  if (serves()) {
-    ask_all(topic);
+  if (leaving_ || !is_due(topic)) return;
+  if (serves()) return ask_all(topic);
+  const EncodedFrame question = encode_frame(FrameType::kRollCall, encode(RollCall{topic}));
+  send_to_all(question);
+  if (centre_is_silent_) {
+    tell_by_lines(question);
   } else {
-    send_to_all(encode_frame(FrameType::kRollCall, encode(RollCall{topic})));
+    expect_answer(kPatience);
   }
 } catch (...) {
   // Out of memory: nobody answers, which callers are prepared for.
+}
+
+bool Hub::is_due(std::uint16_t topic) {
+  const Ps now = monotonic_now();
+  Ps& asked = topics_[topic].asked;
+  if (asked != 0 && now - asked < kFreshEnough) return false;
+  asked = now;
+  return true;
 }
 
 std::vector<Report> Hub::reports(std::uint16_t topic) const {
@@ -44,17 +55,13 @@ Bytes Hub::own_report(std::uint16_t topic) const {
 }
 
 void Hub::ask_all(std::uint16_t topic) {
-  const Ps now = monotonic_now();
-  Ps& asked = topics_[topic].asked;
-  if (asked != 0 && now - asked < kFreshEnough) return;
-  asked = now;
   send_to_all(encode_frame(FrameType::kRollCall, encode(RollCall{topic})));
   send_to_all(encode_frame(FrameType::kReport, encode(ReportOf{topic, 0, own_report(topic)})));
 }
 
-void Hub::answer(const RollCall& question) {
+void Hub::answer(Peer& asker, const RollCall& question) {
   const ReportOf report{question.topic, static_cast<std::uint32_t>(rank_), own_report(question.topic)};
-  send_to_all(encode_frame(FrameType::kReport, encode(report)));
+  send(asker, encode_frame(FrameType::kReport, encode(report)));
 }
 
 void Hub::take_report(ReportOf report, const Peer* from) {

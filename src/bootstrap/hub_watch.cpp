@@ -19,26 +19,21 @@ namespace tensorwire::bootstrap {
 namespace {
 
 constexpr std::size_t kReadChunk = 256U << 10;
+/// Of what poll(2) looks at; before it are the eventfd and the door.
+constexpr std::size_t kFirstOwned = 2;
 
 }  // namespace
 
 void Hub::watch() {
   std::vector<pollfd> entries;
+  std::vector<Peer*> owners;
   for (;;) {
     Ps wake_at = kNever;
     {
       const Lock lock{mutex_};
-      const bool any_open = std::ranges::any_of(peers_, [](const Peer& peer) { return peer.open(); });
-      if (leaving_ && (!any_open || monotonic_now() >= linger_until_)) break;
-      entries.assign(1, {.fd = wake_.fd(), .events = POLLIN, .revents = 0});
-      for (const Peer& peer : peers_) {
-        // poll(2) skips the negative descriptor of a closed peer.
-        const bool has_more = !peer.outgoing.empty();
-        entries.push_back({.fd = peer.link.socket.fd(),
-                           .events = static_cast<short>(has_more ? POLLIN | POLLOUT : POLLIN),
-                           .revents = 0});
-      }
-      wake_at = linger_until_;
+      if (leaving_ && (!any_open() || monotonic_now() >= linger_until_)) break;
+      list(entries, owners);
+      wake_at = std::min(linger_until_, answer_due_);
     }
     const int timeout = wake_at == kNever ? -1 : poll_milliseconds(wake_at);
     if (poll(entries.data(), entries.size(), timeout) < 0) continue;
@@ -48,16 +43,41 @@ void Hub::watch() {
       std::uint64_t count = 0;
       (void)!read(wake_.fd(), &count, sizeof count);
     }
-    for (std::size_t i = 0; i < peers_.size(); ++i) {
-      Peer& peer = peers_[i];
-      const short ready = entries[i + 1].revents;
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      Peer& peer = *owners[i];
+      const short ready = entries[i + kFirstOwned].revents;
       if (peer.open() && (ready & POLLOUT) != 0) flush(peer);
       if (peer.open() && (ready & (POLLIN | POLLHUP | POLLERR)) != 0) receive(peer);
     }
+    std::erase_if(lines_, [](const Peer& line) { return !line.open(); });
+    if (entries[1].revents != 0) accept_line();
+    if (!leaving_ && monotonic_now() >= answer_due_) go_around_centre();
   }
   const Lock lock{mutex_};
   for (Peer& peer : peers_) peer.link.socket.reset();
+  lines_.clear();
+  door_.reset();
   changed_.notify_all();
+}
+
+void Hub::list(std::vector<pollfd>& entries, std::vector<Peer*>& owners) {
+  // poll(2) skips the negative descriptor of a closed peer, and of a door that is not there.
+  entries.assign(
+      {{.fd = wake_.fd(), .events = POLLIN, .revents = 0}, {.fd = door_.fd(), .events = POLLIN, .revents = 0}});
+  owners.clear();
+  const auto add = [&](Peer& peer) {
+    const bool has_more = !peer.outgoing.empty();
+    entries.push_back({.fd = peer.link.socket.fd(),
+                       .events = static_cast<short>(has_more ? POLLIN | POLLOUT : POLLIN),
+                       .revents = 0});
+    owners.push_back(&peer);
+  };
+  for (Peer& peer : peers_) add(peer);
+  for (Peer& line : lines_) add(line);
+}
+
+bool Hub::any_open() const {
+  return std::ranges::any_of(peers_, &Peer::open) || std::ranges::any_of(lines_, &Peer::open);
 }
 
 void Hub::receive(Peer& peer) {
@@ -65,18 +85,23 @@ void Hub::receive(Peer& peer) {
   const IoResult io = read_some(peer.link.socket, buffer);
   if (io.status == IoStatus::kWouldBlock) return;
   if (io.status != IoStatus::kDone) return connection_ended(peer, io.error);
+  if (is_centre(peer)) heard_from_centre();
   peer.link.reader.append(std::span{buffer}.first(io.bytes));
   while (peer.open()) {
     auto frame = peer.link.reader.next();
     if (!frame) break;
     handle(peer, *std::move(frame));
   }
-  if (peer.open() && peer.link.reader.broken()) protocol_violation(peer);
+  if (!peer.open() || !peer.link.reader.broken()) return;
+  if (is_line(peer)) return peer.link.socket.reset();
+  protocol_violation(peer);
 }
 
 void Hub::handle(Peer& peer, Frame frame) {
   if (frame.type == FrameType::kGoodbye) {
     goodbye_from(peer);
+  } else if (is_line(peer)) {
+    handle_on_line(peer, frame);
   } else if (serves()) {
     handle_on_server(peer, frame);
   } else {
@@ -98,14 +123,17 @@ void Hub::handle_on_server(Peer& peer, Frame& frame) {
     }
   } else if (frame.type == FrameType::kAbort) {
     return declare_failed(
-        {rank, hosts_[static_cast<std::size_t>(rank)], parse_text(frame.body), FailureKind::kGaveUp, -1}, &peer);
+        {rank, hosts_[static_cast<std::size_t>(rank)], parse_text(frame.body), FailureKind::kGaveUp, -1});
   } else if (frame.type == FrameType::kAccuse) {
     if (auto news = parse_failure(frame.body); news && news->rank < hosts_.size()) {
       return declare_failed(
-          {static_cast<int>(news->rank), hosts_[news->rank], std::move(news->reason), news->kind, rank}, &peer);
+          {static_cast<int>(news->rank), hosts_[news->rank], std::move(news->reason), news->kind, rank});
     }
   } else if (frame.type == FrameType::kRollCall) {
-    if (const auto question = parse_roll_call(frame.body)) return ask_all(question->topic);
+    if (const auto question = parse_roll_call(frame.body)) {
+      // Whoever asks hears from this rank, also when the others were asked a moment ago.
+      return is_due(question->topic) ? ask_all(question->topic) : answer(peer, *question);
+    }
   } else if (frame.type == FrameType::kReport) {
     if (auto report = parse_report(frame.body)) {
       report->rank = static_cast<std::uint32_t>(rank);
@@ -132,7 +160,7 @@ void Hub::handle_on_client(Peer& peer, Frame& frame) {
           {static_cast<int>(news->rank), std::move(news->host), std::move(news->reason), news->kind, news->told_by});
     }
   } else if (frame.type == FrameType::kRollCall) {
-    if (const auto question = parse_roll_call(frame.body)) return answer(*question);
+    if (const auto question = parse_roll_call(frame.body)) return answer(peer, *question);
   } else if (frame.type == FrameType::kReport) {
     if (auto report = parse_report(frame.body); report && report->rank < hosts_.size()) {
       return take_report(*std::move(report), &peer);
@@ -142,11 +170,14 @@ void Hub::handle_on_client(Peer& peer, Frame& frame) {
 }
 
 void Hub::connection_ended(Peer& peer, int error) {
+  if (is_line(peer)) return line_ended(peer, error);
   peer.link.socket.reset();
   peer.outgoing.clear();
   changed_.notify_all();
-  if (peer.said_goodbye || leaving_) return;
-  const int rank = peer.link.rank;
+  if (!peer.said_goodbye && !leaving_) died(peer.link.rank, error);
+}
+
+void Hub::died(int rank, int error) {
   declare_failed({rank, hosts_[static_cast<std::size_t>(rank)],
                   error == 0 || error == ECONNRESET ? "its process died (the connection ended without a goodbye)"
                                                     : "its connection broke: " + errno_text(error),
@@ -157,9 +188,9 @@ void Hub::goodbye_from(Peer& peer) {
   peer.said_goodbye = true;
   peer.outgoing.clear();
   peer.link.socket.reset();
-  if (!serves()) {
+  if (is_centre(peer)) {
     server_left_ = true;
-  } else {
+  } else if (serves()) {
     for (const Verdict& verdict : table_.mark_left(peer.link.rank)) doom(verdict);
   }
   changed_.notify_all();
@@ -210,7 +241,8 @@ void Hub::wake_watcher() noexcept {
 }
 
 bool Hub::all_flushed() const {
-  return std::ranges::all_of(peers_, [](const Peer& peer) { return !peer.open() || peer.outgoing.empty(); });
+  const auto flushed = [](const Peer& peer) { return !peer.open() || peer.outgoing.empty(); };
+  return std::ranges::all_of(peers_, flushed) && std::ranges::all_of(lines_, flushed);
 }
 
 }  // namespace tensorwire::bootstrap

@@ -141,7 +141,7 @@ std::optional<Greeting> parse_greeting(std::span<const std::byte> body) {
 }
 
 Bytes encode(const Hello& m) {
-  return Writer{}.raw(kMagic).u32(m.rank).u32(m.world_size).sized(m.host).raw(m.nonce).raw(m.proof).take();
+  return Writer{}.raw(kMagic).u32(m.rank).u32(m.world_size).sized(m.host).u16(m.door).raw(m.nonce).raw(m.proof).take();
 }
 
 std::optional<Hello> parse_hello(std::span<const std::byte> body) {
@@ -151,8 +151,30 @@ std::optional<Hello> parse_hello(std::span<const std::byte> body) {
   m.rank = reader.u32();
   m.world_size = reader.u32();
   m.host = reader.text(kMaxHostName);
+  m.door = reader.u16();
   m.nonce = reader.array<kNonceBytes>();
   m.proof = reader.array<kProofBytes>();
+  return if_complete(reader, std::move(m));
+}
+
+Bytes encode(const Welcome& m) {
+  Writer writer;
+  writer.raw(m.lines);
+  for (const RankPlace& place : m.places) writer.sized(place.host).sized(place.address).u16(place.door);
+  return writer.take();
+}
+
+std::optional<Welcome> parse_welcome(std::span<const std::byte> body, std::uint32_t world_size) {
+  Reader reader{body};
+  Welcome m;
+  m.lines = reader.array<kNonceBytes>();
+  for (std::uint32_t rank = 0; rank < world_size && reader.good(); ++rank) {
+    RankPlace place;
+    place.host = reader.text(kMaxHostName);
+    place.address = reader.text(kMaxHostName);
+    place.door = reader.u16();
+    m.places.push_back(std::move(place));
+  }
   return if_complete(reader, std::move(m));
 }
 
@@ -255,17 +277,15 @@ std::string parse_text(std::span<const std::byte> body) {
   return clean_text({reinterpret_cast<const char*>(body.data()), body.size()});
 }
 
-Bytes encode_hosts(const std::vector<std::string>& hosts) {
-  Writer writer;
-  for (const std::string& host : hosts) writer.sized(host);
-  return writer.take();
-}
+Bytes encode(const Caller& m) { return Writer{}.u32(m.from).u32(m.to).raw(m.proof).take(); }
 
-std::optional<std::vector<std::string>> parse_hosts(std::span<const std::byte> body, std::uint32_t world_size) {
+std::optional<Caller> parse_caller(std::span<const std::byte> body) {
   Reader reader{body};
-  std::vector<std::string> hosts;
-  for (std::uint32_t rank = 0; rank < world_size && reader.good(); ++rank) hosts.push_back(reader.text(kMaxHostName));
-  return if_complete(reader, std::move(hosts));
+  Caller m;
+  m.from = reader.u32();
+  m.to = reader.u32();
+  m.proof = reader.array<kProofBytes>();
+  return if_complete(reader, m);
 }
 
 Bytes proof_message(char side, const Greeting& greeting, const Hello& hello) {
@@ -273,5 +293,7 @@ Bytes proof_message(char side, const Greeting& greeting, const Hello& hello) {
   claims.proof = {};
   return Writer{}.u8(static_cast<std::uint8_t>(side)).raw(encode(greeting)).raw(encode(claims)).take();
 }
+
+Bytes proof_message(const Caller& caller) { return encode(Caller{caller.from, caller.to, {}}); }
 
 }  // namespace tensorwire::bootstrap

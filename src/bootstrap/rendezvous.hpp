@@ -31,6 +31,10 @@ struct Link {
 struct Joined {
   std::vector<std::string> hosts;  ///< by rank
   std::vector<Link> links;
+  // Direct lines (hub_lines.cpp); without them on rank 0, and where there are but two ranks.
+  Socket door;                   ///< where this rank takes them
+  std::vector<Address> doors;    ///< of all ranks; the first is none
+  std::string line_secret = {};  ///< of this group
 };
 
 /// This machine's name as the others will print it.

@@ -21,6 +21,8 @@ namespace {
 
 constexpr Ps kRetryPause = 50 * kMillisecond;
 constexpr Ps kConnectBound = 3 * kSecond;
+/// Of one rank in the Welcome.
+constexpr std::size_t kMaxPlace = 2 * (kMaxHostName + 4) + 2;
 
 class Client {
  public:
@@ -98,10 +100,20 @@ class Client {
     hello_ = {.rank = static_cast<std::uint32_t>(options_.rank),
               .world_size = static_cast<std::uint32_t>(options_.world_size),
               .host = own_host_name(),
+              .door = open_door(),
               .nonce = fresh_nonce(),
               .proof = {}};
     hello_.proof = prove(options_.secret, proof_message('C', greeting_, hello_));
     (void)write_some(link_.socket, *encode_frame(FrameType::kHello, encode(hello_)));
+  }
+
+  /// Its port. Rank 0 tells the others at which address it sees this rank.
+  std::uint16_t open_door() {
+    if (options_.world_size < 3) return 0;
+    int error = 0;
+    door_ = listen_on(local_address(link_.socket).any().with_port(0), error);
+    if (!door_) throw system_error("open a port for direct lines", error);
+    return local_address(door_).port();
   }
 
   void check_server() {
@@ -117,22 +129,37 @@ class Client {
 
   Joined wait_for_all() {
     // The list of hosts grows with the world.
-    link_.reader.set_max_body(kMaxHandshakeBody + static_cast<std::size_t>(options_.world_size) * (kMaxHostName + 4));
+    link_.reader.set_max_body(kMaxHandshakeBody + static_cast<std::size_t>(options_.world_size) * kMaxPlace);
     for (;;) {
       const Frame frame = frame_or_throw();
       if (frame.type == FrameType::kWaiting) {
         missing_ = parse_text(frame.body);
         continue;
       }
-      auto hosts = frame.type == FrameType::kWelcome
-                       ? parse_hosts(frame.body, static_cast<std::uint32_t>(options_.world_size))
-                       : std::nullopt;
-      if (!hosts) throw Error{what(), "rank 0 sent what does not belong into the rendezvous"};
-      Joined joined;
-      joined.hosts = std::move(*hosts);
-      joined.links.push_back(std::move(link_));
-      return joined;
+      const auto welcome = frame.type == FrameType::kWelcome
+                               ? parse_welcome(frame.body, static_cast<std::uint32_t>(options_.world_size))
+                               : std::nullopt;
+      if (!welcome) throw Error{what(), "rank 0 sent what does not belong into the rendezvous"};
+      return joined_by(*welcome);
     }
+  }
+
+  Joined joined_by(const Welcome& welcome) {
+    Joined joined;
+    const Address centre = remote_address(link_.socket);
+    for (const RankPlace& place : welcome.places) {
+      joined.hosts.push_back(place.host);
+      Address& door = joined.doors.emplace_back();
+      if (place.door == 0) continue;
+      // Who came to rank 0 by the loopback interface is on its host: there this rank finds it, too.
+      const Address seen = resolve(place.address, 0).front();
+      door = (seen.is_loopback() ? centre : seen).with_port(place.door);
+    }
+    joined.door = std::move(door_);
+    joined.line_secret.assign(reinterpret_cast<const char*>(welcome.lines.data()), welcome.lines.size());
+    joined.line_secret += options_.secret;
+    joined.links.push_back(std::move(link_));
+    return joined;
   }
 
   Frame frame_or_throw() {
@@ -169,6 +196,7 @@ class Client {
   const GroupOptions& options_;
   Ps deadline_;
   Link link_;
+  Socket door_;
   Greeting greeting_;
   Hello hello_;
   std::string missing_;

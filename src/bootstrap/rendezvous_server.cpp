@@ -95,7 +95,7 @@ struct Stranger {
 
 struct Member {
   Link link;
-  std::string host;
+  RankPlace place;
 };
 
 class Server {
@@ -206,7 +206,8 @@ class Server {
       fail({"join the group", why, "Start all ranks with the same WORLD_SIZE"});
     }
     if (hello.rank >= hello.world_size || hello.rank == 0 || members_[hello.rank]) {
-      const std::string& first = hello.rank < members_.size() && hello.rank > 0 ? members_[hello.rank]->host : host_;
+      const std::string& first =
+          hello.rank < members_.size() && hello.rank > 0 ? members_[hello.rank]->place.host : host_;
       const std::string why =
           hello.rank >= hello.world_size
               ? fmt::format("{} is outside of a world of {}", who, hello.world_size)
@@ -221,7 +222,8 @@ class Server {
     const Proof proof = prove(options_.secret, proof_message('S', stranger.greeting, hello));
     send_now(stranger.socket, FrameType::kAdmitted, proof);
     members_[hello.rank] =
-        Member{{static_cast<int>(hello.rank), std::move(stranger.socket), std::move(stranger.reader)}, hello.host};
+        Member{{static_cast<int>(hello.rank), std::move(stranger.socket), std::move(stranger.reader)},
+               {hello.host, stranger.from, hello.door}};
     const std::vector<int> still_missing = missing();
     if (!still_missing.empty()) tell_members(FrameType::kWaiting, encode_text(rank_list(still_missing)));
   }
@@ -231,7 +233,7 @@ class Server {
     std::byte byte;
     const IoResult io = read_some(members_[static_cast<std::size_t>(rank)]->link.socket, {&byte, 1});
     if (io.status == IoStatus::kWouldBlock) return;
-    const std::string name = fmt::format("rank {} on {}", rank, members_[static_cast<std::size_t>(rank)]->host);
+    const std::string name = fmt::format("rank {} on {}", rank, members_[static_cast<std::size_t>(rank)]->place.host);
     const std::vector<int> still_missing = missing();
     members_[static_cast<std::size_t>(rank)].reset();
     fail({"join the group",
@@ -241,10 +243,11 @@ class Server {
   }
 
   Joined welcome() {
+    Welcome welcome{{{host_, {}, 0}}, fresh_nonce()};
+    for (std::size_t rank = 1; rank < members_.size(); ++rank) welcome.places.push_back(members_[rank]->place);
+    tell_members(FrameType::kWelcome, encode(welcome));
     Joined joined;
-    joined.hosts.push_back(host_);
-    for (std::size_t rank = 1; rank < members_.size(); ++rank) joined.hosts.push_back(members_[rank]->host);
-    tell_members(FrameType::kWelcome, encode_hosts(joined.hosts));
+    for (RankPlace& place : welcome.places) joined.hosts.push_back(std::move(place.host));
     for (std::size_t rank = 1; rank < members_.size(); ++rank) joined.links.push_back(std::move(members_[rank]->link));
     return joined;
   }

@@ -98,6 +98,21 @@ Address::Address(const void* sockaddr, std::size_t length) : length_(length) {
 
 int Address::family() const noexcept { return as_sockaddr(*this)->sa_family; }
 
+std::uint16_t Address::port() const noexcept {
+  // At the same place in both families.
+  static_assert(offsetof(sockaddr_in6, sin6_port) == offsetof(sockaddr_in, sin_port));
+  return ntohs(reinterpret_cast<const sockaddr_in*>(data())->sin_port);
+}
+
+bool Address::is_loopback() const noexcept {
+  constexpr std::uint8_t kLoopbackNet = 127;
+  if (family() == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in*>(data())->sin_addr.s_addr) >> 24U == kLoopbackNet;
+  }
+  const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(data())->sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == kLoopbackNet);
+}
+
 Address Address::with_port(std::uint16_t port) const {
   Address other = *this;
   const std::uint16_t network_order = htons(port);
@@ -155,30 +170,47 @@ Socket listen_on(const Address& address, int& error, bool both_families) noexcep
   return socket;
 }
 
-Socket connect_to(const Address& address, Ps deadline, int& error) noexcept {
+Socket start_to_connect(const Address& address, int& error) noexcept {
   Socket socket = open_stream(address.family(), error);
   if (!socket) return socket;
-  if (connect(socket.fd(), as_sockaddr(address), static_cast<socklen_t>(address.length())) != 0) {
-    error = errno;
-    if (error == EINPROGRESS) {
-      error = ETIMEDOUT;
-      if (wait_for(socket.fd(), POLLOUT, deadline)) {
-        socklen_t length = sizeof error;
-        getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
-      }
+  set_connection_options(socket.fd());
+  if (connect(socket.fd(), as_sockaddr(address), static_cast<socklen_t>(address.length())) == 0) return socket;
+  error = errno;
+  if (error != EINPROGRESS) socket.reset();
+  return socket;
+}
+
+Socket connect_to(const Address& address, Ps deadline, int& error) noexcept {
+  Socket socket = start_to_connect(address, error);
+  if (error == EINPROGRESS) {
+    error = ETIMEDOUT;
+    if (wait_for(socket.fd(), POLLOUT, deadline)) {
+      socklen_t length = sizeof error;
+      getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
     }
   }
   if (error != 0) return {};
   // A socket that connects to a free ephemeral port of its own host can meet itself.
-  sockaddr_storage self{};
-  socklen_t length = sizeof self;
-  getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&self), &length);
-  if (length == address.length() && std::memcmp(&self, address.data(), length) == 0) {
+  const Address self = local_address(socket);
+  if (self.length() == address.length() && std::memcmp(self.data(), address.data(), self.length()) == 0) {
     error = ECONNREFUSED;
     return {};
   }
-  set_connection_options(socket.fd());
   return socket;
+}
+
+Address local_address(const Socket& socket) noexcept {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length);
+  return {&address, length};
+}
+
+Address remote_address(const Socket& socket) noexcept {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length);
+  return {&address, length};
 }
 
 Socket accept_from(const Socket& listener, std::string& from) {

@@ -42,6 +42,8 @@ class Address {
   [[nodiscard]] Address with_port(std::uint16_t port) const;
   [[nodiscard]] Address any() const;  ///< 0.0.0.0 or :: with the same family and port
   [[nodiscard]] int family() const noexcept;
+  [[nodiscard]] std::uint16_t port() const noexcept;
+  [[nodiscard]] bool is_loopback() const noexcept;
   [[nodiscard]] std::string text() const;  ///< "10.0.0.1", without the port
   [[nodiscard]] const void* data() const noexcept { return bytes_.data(); }
   [[nodiscard]] std::size_t length() const noexcept { return length_; }
@@ -60,6 +62,13 @@ class Address {
 
 /// A connected socket, or an empty one with `error` set to the errno (ETIMEDOUT at the deadline).
 [[nodiscard]] Socket connect_to(const Address& address, Ps deadline, int& error) noexcept;
+
+/// A socket that is being connected: it can be written when it is, and read to learn why not. Empty: not even begun.
+[[nodiscard]] Socket start_to_connect(const Address& address, int& error) noexcept;
+
+/// The two ends of a connection, or a listener's.
+[[nodiscard]] Address local_address(const Socket& socket) noexcept;
+[[nodiscard]] Address remote_address(const Socket& socket) noexcept;
 
 /// Options of an accepted connection; `from` is its address as text.
 [[nodiscard]] Socket accept_from(const Socket& listener, std::string& from);

@@ -153,13 +153,7 @@ std::shared_ptr<Socket> open_port(const std::vector<in6_addr>& addresses, std::u
   int error = 0;
   auto listener = std::make_shared<Socket>(listen_on(any, error, with_v6));
   if (!*listener) throw system_error("open a port for the other ranks", error);
-  sockaddr_in6 bound{};
-  socklen_t length = sizeof bound;
-  if (getsockname(listener->fd(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
-    throw system_error("open a port for the other ranks", errno);
-  }
-  port = ntohs(bound.sin6_port);  // at the same place in both families
-  static_assert(offsetof(sockaddr_in6, sin6_port) == offsetof(sockaddr_in, sin_port));
+  port = local_address(*listener).port();
   return listener;
 }
 

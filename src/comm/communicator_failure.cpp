@@ -109,11 +109,7 @@ bool Communicator::State::fail_by_link() noexcept {
   if (failure == nullptr) return fail(CommErrorKind::kTransport, -1, "the link failed without a reason");
   const int peer = static_cast<int>(failure->peer);
   if (!failure->unreachable) return fail(CommErrorKind::kTransport, peer, failure->line);
-  // A peer that failed because of rank 0 and could not say so does not answer either.
-  const int culprit = rank_zero_is_silent(testimonies(), static_cast<int>(config_.rank)) ? 0 : peer;
-  std::string why = failure->line + "; ";
-  if (culprit != peer) why += fmt::format("but {}, by which all ranks talk, is silent: ", group_->name(culprit));
-  return fail(CommErrorKind::kTransport, culprit, why + last_act_of(culprit), Tell::kAccused);
+  return fail(CommErrorKind::kTransport, peer, failure->line + "; " + last_act_of(peer), Tell::kAccused);
 }
 
 bool Communicator::State::fail_by_runner() noexcept {

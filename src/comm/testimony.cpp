@@ -109,17 +109,8 @@ std::optional<Disagreement> find_disagreement(std::span<const Testimony> all, in
   return std::nullopt;
 }
 
-bool rank_zero_is_silent(std::span<const Testimony> all, int self) {
-  if (self == 0) return false;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (static_cast<int>(rank) != self && all[rank].presence != Testimony::Presence::kSilent) return false;
-  }
-  return true;
-}
-
 int find_straggler(std::span<const Testimony> all, int self, int waiting_for) {
   if (waiting_for < 0) return -1;
-  if (rank_zero_is_silent(all, self)) return 0;
   std::vector<bool> seen(all.size(), false);
   seen[static_cast<std::size_t>(self)] = true;
   for (int rank = waiting_for; rank >= 0 && static_cast<std::size_t>(rank) < all.size();) {

@@ -38,9 +38,6 @@ struct Disagreement {
 /// the one of `self`. @param all by rank
 [[nodiscard]] std::optional<Disagreement> find_disagreement(std::span<const Testimony> all, int self);
 
-/// No other rank answered. Answers come by rank 0: where its process is stopped, all seem to be. Never on rank 0.
-[[nodiscard]] bool rank_zero_is_silent(std::span<const Testimony> all, int self);
-
 /// Follows who waits for whom from `self` to the one that waits for nobody or does not answer; `self` waits for
 /// `waiting_for` (-1: nobody). Where they wait in a circle it is `waiting_for`.
 [[nodiscard]] int find_straggler(std::span<const Testimony> all, int self, int waiting_for);

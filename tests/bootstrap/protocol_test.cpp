@@ -81,6 +81,20 @@ TEST(Messages, HelloRoundTripAndEveryTruncation) {
   EXPECT_FALSE(parse_hello(longer));
 }
 
+TEST(Messages, WelcomeRoundTripAndEveryTruncation) {
+  const Welcome welcome{{{"gpu01", "", 0}, {"gpu02", "10.0.0.2", 40'001}}, fresh_nonce()};
+  const Bytes body = encode(welcome);
+  const auto back = parse_welcome(body, 2);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->lines, welcome.lines);
+  EXPECT_EQ(back->places[1].host, "gpu02");
+  EXPECT_EQ(back->places[1].address, "10.0.0.2");
+  EXPECT_EQ(back->places[1].door, 40'001);
+  for (std::size_t size = 0; size < body.size(); ++size) EXPECT_FALSE(parse_welcome(std::span{body}.first(size), 2));
+  EXPECT_FALSE(parse_welcome(body, 1));
+  EXPECT_FALSE(parse_welcome(body, 3));
+}
+
 TEST(Messages, GreetingRoundTrip) {
   const Greeting greeting{
       .version = 1, .master_port = 29500, .job = 0x1122334455667788, .wants_secret = true, .nonce = fresh_nonce()};
@@ -113,7 +127,8 @@ TEST(Messages, GarbageNeverParsesNorCrashes) {
     (void)parse_result(garbage, 4);
     (void)parse_verdict(garbage);
     (void)parse_failure(garbage);
-    (void)parse_hosts(garbage, 4);
+    (void)parse_welcome(garbage, 4);
+    (void)parse_caller(garbage);
     (void)parse_text(garbage);
   }
 }

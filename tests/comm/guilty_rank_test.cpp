@@ -35,12 +35,14 @@ struct Case {
   int guilty = 1;
   std::size_t count = kSmall;
   twPath_t path = twPathAuto;
+  bool chain = false;  ///< each rank but 0 receives from the one before it, and only rank 1 is impatient
 };
 
 std::string name_of(const Case& c) {
   constexpr std::array kNames{"Killed", "Stopped", "Late", "Count", "Type", "Operator", "Collective", "Order"};
-  return fmt::format("{}{}Of{}{}{}", kNames[static_cast<std::size_t>(c.trouble)], c.guilty, c.ranks,
-                     c.count == kSmall ? "Small" : "Large", c.path == twPathAuto ? "" : "Packets");
+  return fmt::format("{}{}Of{}{}{}{}", kNames[static_cast<std::size_t>(c.trouble)], c.guilty, c.ranks,
+                     c.count == kSmall ? "Small" : "Large", c.path == twPathAuto ? "" : "Packets",
+                     c.chain ? "Chain" : "");
 }
 
 /// Wakes this process some time after it stopped itself. To be made before there is anything that a child should not
@@ -83,7 +85,13 @@ twResult_t all_reduce(twComm_t comm, const CanaryMemory& memory, std::size_t cou
   return twAllReduce(memory.in().data(), memory.out().data(), count, dtype, op, comm, nullptr);
 }
 
-/// The guilty rank's part; all others call all_reduce(count) at this moment.
+/// What the ranks without guilt do when one is guilty.
+twResult_t behave(const Case& c, int rank, twComm_t comm, const CanaryMemory& memory) {
+  if (!c.chain) return all_reduce(comm, memory, c.count);
+  return twRecv(memory.out().data(), c.count, twFloat32, rank - 1, comm, nullptr);
+}
+
+/// The guilty rank's part.
 twResult_t misbehave(const Case& c, twComm_t comm, const CanaryMemory& memory, const Waker& waker) {
   switch (c.trouble) {
     case Trouble::kKilled:
@@ -135,7 +143,7 @@ std::string be_rank(bootstrap::Group& group, const Case& c) {
   const Waker waker;
   twConfig_t config = soft_config();
   config.path = c.path;
-  config.operationTimeoutMs = kBoundMs;
+  config.operationTimeoutMs = c.chain && group.rank() > 1 ? 100 * kBoundMs : kBoundMs;
   config.warningMs = 0;
   const twComm_t comm = init_rank(group, config);
   CanaryMemory memory{kLarge * sizeof(float)};
@@ -153,7 +161,7 @@ std::string be_rank(bootstrap::Group& group, const Case& c) {
   memory.clear();
   const Ps start = monotonic_now();
   const bool guilty = group.rank() == c.guilty;
-  const twResult_t result = guilty ? misbehave(c, comm, memory, waker) : all_reduce(comm, memory, c.count);
+  const twResult_t result = guilty ? misbehave(c, comm, memory, waker) : behave(c, group.rank(), comm, memory);
   const Ps took = monotonic_now() - start;
   const std::string line = twGetLastError(comm);
   if (guilty && result == twSuccess) {
@@ -203,6 +211,7 @@ std::vector<Case> cases() {
     all.push_back({.trouble = trouble, .ranks = 3, .guilty = 1});
     all.push_back({.trouble = trouble, .ranks = 4, .guilty = 0, .count = kLarge, .path = twPathPackets});
   }
+  all.push_back({.trouble = Trouble::kStopped, .ranks = 4, .guilty = 0, .chain = true});
   for (const Trouble trouble :
        {Trouble::kCount, Trouble::kType, Trouble::kOperator, Trouble::kCollective, Trouble::kOrder}) {
     all.push_back({.trouble = trouble, .ranks = 3, .guilty = 2, .path = twPathPackets});

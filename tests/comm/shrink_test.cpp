@@ -141,12 +141,17 @@ TEST(Shrink, RanksThatAreWellMayGoOneByOneAndNothingIsLeftOpen) {
   EXPECT_EQ(problems(results), "");
 }
 
-TEST(Shrink, AStoppedRankThatWakesHarmsNobodyAndIsTold) {
-  const auto results = run_ranks(3, [](bootstrap::Group& group) {
+class ShrinkWhileStopped : public ::testing::TestWithParam<int> {};
+
+TEST_P(ShrinkWhileStopped, TheRankThatWakesHarmsNobodyAndIsTold) {
+  const int victim = GetParam();
+  const auto results = run_ranks(3, [&](bootstrap::Group& group) {
     const std::vector<pid_t> pids = pids_of(group);
-    twComm_t comm = init_rank(group);
+    twConfig_t config = soft_config();
+    if (group.rank() != victim) config.operationTimeoutMs = 600;
+    twComm_t comm = init_rank(group, config);
     reduce_and_check(comm, 5);
-    if (group.rank() == 1) {
+    if (group.rank() == victim) {
       std::vector<float> data(kCount, 1.0F);
       // It stops in the middle: with an operation of its own under way as soon as it wakes.
       std::thread stopper{[] {
@@ -163,19 +168,22 @@ TEST(Shrink, AStoppedRankThatWakesHarmsNobodyAndIsTold) {
     std::vector<float> data(kCount, 1.0F);
     twResult_t result = twSuccess;
     while (result == twSuccess) result = reduce(comm, data);
-    expect_line(twGetLastError(comm), "rank 1 on ");
-    twComm_t made = shrink(comm, {1});
+    expect_line(twGetLastError(comm), fmt::format("rank {} on ", victim));
+    twComm_t made = shrink(comm, {victim});
     // The same memory goes on in the new communicator while the stopped rank, which knew where it was, wakes.
     reduce_and_check(made, 20);
-    if (group.rank() == 0) kill(pids[1], SIGCONT);
+    if (group.rank() == 2) kill(pids[static_cast<std::size_t>(victim)], SIGCONT);
     reduce_and_check(made, 2000);
     expect_success(twCommDestroy(comm), "twCommDestroy");
     expect_success(twCommDestroy(made), "twCommDestroy");
     return std::string{};
   });
   for (const RankResult& result : results) EXPECT_EQ(result.exit_code, 0) << result.text;
-  EXPECT_NE(results[1].text.find("gave this rank up"), std::string::npos) << results[1].text;
+  const std::string& told = results[static_cast<std::size_t>(victim)].text;
+  EXPECT_NE(told.find("gave this rank up"), std::string::npos) << told;
 }
+
+INSTANTIATE_TEST_SUITE_P(OfRank, ShrinkWhileStopped, ::testing::Values(0, 1));
 
 TEST(Shrink, EndsWhatIsUnderWayWhereThatIsAsked) {
   const auto results = run_ranks(3, [](bootstrap::Group& group) {

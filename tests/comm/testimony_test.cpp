@@ -88,16 +88,13 @@ TEST(Testimony, TheChainOfThoseWhoWaitLeadsToTheStraggler) {
   EXPECT_EQ(find_straggler(all, 0, -1), -1);
 }
 
-TEST(Testimony, ACircleIsNobodysFaultButTheNeighboursAndSilenceAllAroundIsRankZeros) {
+TEST(Testimony, ACircleIsNobodysFaultButTheNeighbours) {
   std::vector<Testimony> all;
   for (int rank = 0; rank < 4; ++rank) all.push_back(says(State::kInOperation, {all_reduce(7, 40)}, (rank + 3) % 4));
   EXPECT_EQ(find_straggler(all, 3, 2), 2);
   // Whom a rank waits for may be in a circle that does not go through it.
   all[1].report->subject = 2;
   EXPECT_EQ(find_straggler(all, 3, 2), 2);
-  for (Testimony& one : all) one.presence = Testimony::Presence::kSilent;
-  all[3].presence = Testimony::Presence::kPresent;
-  EXPECT_EQ(find_straggler(all, 3, 2), 0) << "all talk through it";
 }
 
 TEST(Testimony, TheLastActIsToldWithItsAge) {
