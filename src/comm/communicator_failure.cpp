@@ -88,11 +88,11 @@ bool Communicator::State::fail_by_group() noexcept {
   return fail(CommErrorKind::kPeerFailed, failed->rank, why, Tell::kNobody);
 }
 
-bool Communicator::State::fail_by_testimony(Tell tell, bool by_all) noexcept {
+bool Communicator::State::fail_by_testimony(Tell tell, bool once_settled) noexcept {
   const std::vector<Testimony> all = testimonies();
   const int self = static_cast<int>(config_.rank);
   const auto found = find_disagreement(all, self);
-  if (!found || (by_all && found->votes < all.size())) return false;
+  if (!found || (once_settled && !found->settled)) return false;
   std::string why = fmt::format("{} ({}", found->line, group_->host(found->culprit));
   if (found->culprit != self) why += "; " + last_act_of(found->culprit);
   why += fmt::format("){}", kSameCalls);

@@ -78,6 +78,7 @@ class Communicator::State final : public TracedActions {
     Ps look_at = kNever;   ///< when it is told anew, to those who ask, who is waited for
     Ps ask_at = kNever;    ///< when all ranks are asked what they are doing
     Ps judge_at = kNever;  ///< when their answers should be here
+    bool judged = false;   ///< they were once: who had not been in the operation then has had time to come
   };
 
   /// Whom the other ranks hear of when this one fails.
@@ -149,7 +150,7 @@ class Communicator::State final : public TracedActions {
   void ask_all_ranks(Ps now) noexcept;
   /// Until somebody says what it heard of a rank, or the bound has passed.
   void hear_of(int rank, Ps bound) noexcept;
-  /// The same, awaited: until all have answered and been where they disagree, the group fails or the bound
+  /// The same, awaited: until all have answered and the scales cannot tip any more, the group fails or the bound
   /// has passed.
   void hear_all_ranks(Ps bound) noexcept;
   /// What all ranks said, by rank; of this one, what it would say.
@@ -174,8 +175,8 @@ class Communicator::State final : public TracedActions {
   bool fail_by_runner() noexcept;
   bool fail_by_timeout() noexcept;
   /// Whether the ranks' own words show a disagreement; then this rank has failed by it.
-  /// @param by_all not before all ranks have been in the operation: those that come may tip the scales
-  bool fail_by_testimony(Tell tell, bool by_all = false) noexcept;
+  /// @param once_settled not while ranks that have yet to come may tip the scales
+  bool fail_by_testimony(Tell tell, bool once_settled = false) noexcept;
   /// Waits until no write reads user memory any more, a second at most. False: some still do.
   bool drain_user_writes() noexcept;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -48,7 +49,9 @@ bool Communicator::State::watch() noexcept {
   if (now >= operation.ask_at) ask_all_ranks(now);
   if (now >= operation.judge_at) {
     operation.judge_at = kNever;
-    if (fail_by_testimony(Tell::kAccused, true)) return false;
+    // That ranks disagree is sure at once. Who is wrong may depend on one that has yet to come; for the next roll call,
+    // and no longer.
+    if (fail_by_testimony(Tell::kAccused, !std::exchange(operation.judged, true))) return false;
   }
   if (now >= operation.warn_at) warn_of_straggler(now);
   if (now >= operation.probe_at) {
@@ -61,6 +64,7 @@ bool Communicator::State::watch() noexcept {
 void Communicator::State::start_watch(Ps now) noexcept {
   Operation& operation = operation_;
   operation.idle_since = now;
+  operation.judged = false;
   operation.probe_at = now + kProbeInterval;
   operation.look_at = now + kLookInterval;
   Ps question = kFirstQuestion;
@@ -108,7 +112,7 @@ void Communicator::State::hear_all_ranks(Ps bound) noexcept {
     nap(2 * kMillisecond);
     const std::vector<Testimony> all = testimonies();
     const auto disagreement = find_disagreement(all, static_cast<int>(config_.rank));
-    const bool undecided = disagreement && disagreement->votes < all.size();
+    const bool undecided = disagreement && !disagreement->settled;
     if (std::ranges::none_of(all, silent) && !undecided) return;
   }
 }

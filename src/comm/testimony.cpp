@@ -34,6 +34,14 @@ std::vector<std::vector<Vote>> classes_of(const std::vector<Vote>& votes) {
   return classes;
 }
 
+/// Whether the most frequent call remains it, whatever the `missing` ranks will call.
+bool is_settled(const std::vector<std::vector<Vote>>& classes, std::size_t missing) {
+  std::vector<std::size_t> sizes;
+  for (const auto& one : classes) sizes.push_back(one.size());
+  std::ranges::sort(sizes, std::ranges::greater{});
+  return missing == 0 || sizes[0] > sizes[1] + missing;
+}
+
 bool contains(const std::vector<Vote>& votes, int rank) {
   return std::ranges::find(votes, rank, &Vote::rank) != votes.end();
 }
@@ -101,9 +109,9 @@ std::optional<Disagreement> find_disagreement(std::span<const Testimony> all, in
     // A rank that is in the wrong itself says so before it names others.
     auto culprit = std::ranges::find_if(votes, [&](const Vote& vote) { return vote.rank == self && is_wrong(vote); });
     if (culprit == votes.end()) culprit = std::ranges::find_if(votes, is_wrong);
-    Disagreement found{culprit->rank, right->front().rank, culprit->signature, right->front().signature, {}, 0};
+    Disagreement found{culprit->rank, right->front().rank, culprit->signature, right->front().signature, {}, false};
     found.line = disagreement_line(found, self, self_is_right);
-    found.votes = votes.size();
+    found.settled = is_settled(classes, all.size() - votes.size());
     return found;
   }
   return std::nullopt;

@@ -30,8 +30,8 @@ struct Disagreement {
   int culprit = -1;
   int witness = -1;  ///< a rank that is not alone with its call
   collective::Signature theirs, right;
-  std::string line;       ///< as the rank that looks sees it; names the culprit, no host
-  std::size_t votes = 0;  ///< ranks that were in this operation: more may tip the scales
+  std::string line;      ///< as the rank that looks sees it; names the culprit, no host
+  bool settled = false;  ///< ranks that have not been in this operation yet cannot tip the scales
 };
 
 /// The first operation that the reports disagree on. The most frequent call is right; where there are equally many,

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "canary_memory.hpp"
@@ -125,6 +128,40 @@ TEST_P(Disagreement, IsTheSameLineForAll) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, Disagreement, ::testing::ValuesIn(kCases),
                          [](const auto& one) { return std::string{one.param.name}; });
+
+// Of a broadcast whose root is not there the others see no signature but their own: only a roll call can tell. With
+// four ranks the root could still make it two against two, and is waited for until the next one; with five it could
+// not.
+TEST(Disagreements, OfRanksThatAllWaitForAnotherOneDoNotLastUntilTheBound) {
+  for (const int ranks : {4, 5}) {
+    const auto results = run_ranks(ranks, [](bootstrap::Group& group) {
+      CommOptions options = soft_options();
+      options.straggler_warning = 200 * kMillisecond;
+      const auto comm = Communicator::create(group, options);
+      const CanaryMemory memory{kMostBytes};
+      Call call;
+      call.collective = Collective::kBroadcast;
+      call.in = memory.in().data();
+      call.out = memory.out().data();
+      call.count = group.rank() == 3 ? 10 : 1000;
+      const Ps begun = monotonic_now();
+      if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds{700});
+      while (comm->run(call)) {  // a root alone may be done with it
+        if (group.rank() != 0) throw Error{"the broadcast", "passed"};
+      }
+      if (monotonic_now() - begun > 2 * kSecond) throw Error{"the disagreement", "was seen too late"};
+      if (!CanaryMemory::untouched(memory.out())) throw Error{"memory", "was written"};
+      return comm->error()->line;
+    });
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string& line = results[static_cast<std::size_t>(rank)].text;
+      EXPECT_EQ(results[static_cast<std::size_t>(rank)].exit_code, 0) << line;
+      const std::string wanted = rank == 3 ? "this rank disagrees with rank 1 on the element count: 10 here, 1000 there"
+                                           : "rank 3 disagrees on the element count: 10 there, 1000 ";
+      EXPECT_NE(line.find(wanted), std::string::npos) << line;
+    }
+  }
+}
 
 TEST(Disagreements, AMessageOfAnotherLengthEndsAllRanks) {
   const auto results = run_ranks(3, [](bootstrap::Group& group) {

@@ -46,6 +46,22 @@ TEST(Testimony, TheOddOneOutIsNamedByAllAndByItself) {
   EXPECT_EQ(own->line, "this rank disagrees with rank 0 on the element count: 30 here, 40 there");
 }
 
+TEST(Testimony, IsSettledWhenThoseWhoHaveYetToComeCannotTipTheScales) {
+  const auto settled = [](int right, int wrong, int missing) {
+    std::vector<Testimony> all;
+    for (int i = 0; i < right; ++i) all.push_back(says(State::kInOperation, {all_reduce(7, 40)}));
+    for (int i = 0; i < wrong; ++i) all.push_back(says(State::kInOperation, {all_reduce(7, 30)}));
+    for (int i = 0; i < missing; ++i) all.push_back(says(State::kBetween, {all_reduce(6, 40)}));
+    return find_disagreement(all, 0)->settled;
+  };
+  EXPECT_TRUE(settled(1, 1, 0));
+  EXPECT_FALSE(settled(1, 1, 1));
+  EXPECT_FALSE(settled(2, 1, 1)) << "it may become two against two";
+  EXPECT_TRUE(settled(3, 1, 1));
+  EXPECT_FALSE(settled(4, 1, 3));
+  EXPECT_TRUE(settled(5, 1, 3));
+}
+
 TEST(Testimony, OfTwoEachNamesTheOther) {
   const std::vector<Testimony> all{says(State::kInOperation, {all_reduce(7, 40)}),
                                    says(State::kInOperation, {all_reduce(7, 40, DType::kFloat16)})};
