@@ -26,6 +26,7 @@ int run(int argc, char** argv) {
     add_soft(program, status);
     add_env(program, status);
     add_trace(program, status);
+    add_doctor(program, status);
   });
   return parsed != 0 ? parsed : status;
 }

@@ -19,5 +19,6 @@ void add_soft(Command& parent, int& status);
 void add_tune(Command& parent, int& status);
 void add_env(Command& parent, int& status);
 void add_trace(Command& parent, int& status);
+void add_doctor(Command& parent, int& status);
 
 }  // namespace tensorwire::cli

@@ -1,0 +1,111 @@
+// `tensorwire doctor`: what is wrong with this host's fabric, from its own files or from a recording.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/error.hpp"
+#include "cli/program.hpp"
+#include "host/parse/nccl_log.hpp"
+#include "host/read/read.hpp"
+#include "host/record.hpp"
+#include "host/report.hpp"
+#include "host/tree/folder_tree.hpp"
+#include "host/tree/live_tree.hpp"
+
+namespace tensorwire::cli {
+
+namespace {
+
+/// The status where there is no verdict at all; 0 to 2 are verdicts.
+constexpr int kNoVerdict = 3;
+constexpr std::size_t kLongestLog = std::size_t{256} << 20;
+
+struct DoctorFlags {
+  std::string root;
+  std::string process = "self";
+  std::string nccl_log;
+  std::string colour = "auto";
+  bool json = false;
+  std::string folder;
+  bool done = false;  ///< a command below has run: the one above has nothing to do
+};
+
+bool wants_colour(const std::string& wish) {
+  if (wish == "always" || wish == "never") return wish == "always";
+  if (wish != "auto") throw Error{"--color", wish + " is none of auto, always, never"};
+  return isatty(STDOUT_FILENO) == 1;
+}
+
+std::unique_ptr<host::Tree> open_tree(const DoctorFlags& flags) {
+  if (!flags.root.empty()) return host::open_recorded(flags.root);
+  if (flags.process.find_first_not_of("0123456789") != std::string::npos && flags.process != "self") {
+    throw Error{"--pid", flags.process + " is not the number of a process"};
+  }
+  return std::make_unique<host::LiveTree>(flags.process);
+}
+
+host::Host read(host::Tree& tree, const DoctorFlags& flags) {
+  host::Host host = host::read_host(tree);
+  if (flags.nccl_log.empty()) return host;
+  const host::Answer log = host::read_file(flags.nccl_log, kLongestLog);
+  if (!log.ok()) throw system_error("read NCCL log " + flags.nccl_log, log.error);
+  host.nccl_log = host::parse_nccl_log(log.text, flags.nccl_log);
+  return host;
+}
+
+int examine(const DoctorFlags& flags) {
+  const auto tree = open_tree(flags);
+  const host::Host host = read(*tree, flags);
+  const host::Diagnosis diagnosis = host::diagnose(host);
+  const std::string text =
+      flags.json ? host::report_json(host, diagnosis) : host::report_text(host, diagnosis, wants_colour(flags.colour));
+  std::fputs(text.c_str(), stdout);
+  return host::exit_status(diagnosis);
+}
+
+int record(const DoctorFlags& flags) {
+  const auto tree = open_tree(flags);
+  host::Recorder recorder{*tree};
+  static_cast<void>(host::read_host(recorder));
+  host::remove_private(recorder.recording());
+  const std::string path = host::save(recorder.recording(), flags.folder);
+  fmt::print("{}: {} answers; look at it before you give it away: `tensorwire doctor --root {}`\n", path,
+             recorder.recording().size(), flags.folder);
+  return 0;
+}
+
+/// Every way to fail is told apart from a verdict.
+int guarded(int (*action)(const DoctorFlags&), const DoctorFlags& flags) {
+  try {
+    return action(flags);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "tensorwire: %s\n", error.what());
+    return kNoVerdict;
+  }
+}
+
+}  // namespace
+
+void add_doctor(Command& parent, int& status) {
+  Command doctor = parent.command("doctor", "find out what is wrong with the fabric, as this host sees it");
+  auto flags = std::make_shared<DoctorFlags>();
+  doctor.option("--root", flags->root, "a recording, or a copy of a host's files, instead of this host");
+  doctor.option("--pid", flags->process, "the process whose environment, limits and libraries are looked at");
+  doctor.option("--nccl-log", flags->nccl_log, "a log of NCCL_DEBUG=INFO");
+  doctor.option("--color", flags->colour, "auto, always or never").shows_default();
+  doctor.flag("--json", flags->json, "print JSON (docs/doctor.md)");
+  doctor.runs([flags, &status] {
+    if (!flags->done) status = guarded(examine, *flags);
+  });
+  Command recording = doctor.command("record", "write what the doctor reads into a folder, to be looked at elsewhere");
+  recording.option("folder", flags->folder, "the folder").required();
+  recording.option("--pid", flags->process, "the process whose environment, limits and libraries are recorded");
+  recording.runs([flags, &status] {
+    flags->done = true;
+    status = guarded(record, *flags);
+  });
+}
+
+}  // namespace tensorwire::cli

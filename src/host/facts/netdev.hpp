@@ -1,0 +1,63 @@
+// Network interfaces, and how they sort packets into priorities.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "host/fact.hpp"
+#include "host/facts/rdma.hpp"
+
+namespace tensorwire::host {
+
+inline constexpr unsigned kPriorities = 8;
+inline constexpr unsigned kDscps = 64;
+
+enum class Trust : std::uint8_t { kPcp, kDscp };
+
+using PrioritySet = std::bitset<kPriorities>;
+
+/// Global (802.3x) flow control, which stops all priorities at once.
+struct GlobalPause {
+  bool receives = false;
+  bool sends = false;
+};
+
+/// Data centre bridging of one interface.
+struct Qos {
+  Fact<Trust> trust;
+  Fact<std::array<std::uint8_t, kDscps>> priority_of_dscp;
+  Fact<PrioritySet> pfc;                                      ///< priorities that are lossless
+  Fact<std::array<std::uint8_t, kPriorities>> traffic_class;  ///< of a priority
+  Fact<bool> host_controls;                                   ///< false: the firmware's DCBX does
+  Fact<PrioritySet> ecn_np;                                   ///< priorities whose CE marks are answered with CNPs
+  Fact<PrioritySet> ecn_rp;                                   ///< priorities that slow down when CNPs come
+  Fact<unsigned> cnp_dscp;
+  Fact<GlobalPause> pause;
+};
+
+struct Netdev {
+  std::string name;
+  Fact<unsigned> mtu;
+  Fact<std::string> state;          ///< "up", "down"
+  Fact<std::string> pci_address;    ///< of physical ones
+  std::string bond;                 ///< of a slave: the bond it belongs to
+  std::vector<std::string> slaves;  ///< of a bond
+  bool is_virtual_function = false;
+  bool has_rdma = false;  ///< only of those are the following read
+  Qos qos;
+  Fact<Counters> statistics;  ///< of the driver, as `ethtool -S` shows them
+  Fact<int> arp_ignore, arp_announce, rp_filter;
+};
+
+/// A subnet that an interface is directly connected to.
+struct Subnet {
+  std::string netdev;
+  Address network;
+  unsigned length = 0;  ///< of the prefix
+  bool operator==(const Subnet&) const = default;
+};
+
+}  // namespace tensorwire::host

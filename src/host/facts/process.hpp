@@ -1,0 +1,31 @@
+// The process that is looked at: its environment, limits and libraries.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "host/fact.hpp"
+
+namespace tensorwire::host {
+
+/// A setting of a communication library, and who sets it.
+struct Setting {
+  std::string value;
+  std::string where;  ///< "environment", "/etc/nccl.conf", "~/.nccl.conf"
+};
+
+struct Process {
+  Fact<std::map<std::string, Setting, std::less<>>>
+      settings;                              ///< NCCL_*, UCX_*, ...; the environment goes before files
+  Fact<std::uint64_t> memlock_bytes;         ///< UINT64_MAX: unlimited
+  Fact<std::vector<std::string>> libraries;  ///< mapped files of NCCL, libibverbs and providers
+
+  /// The setting; null where nobody sets it.
+  [[nodiscard]] const Setting* setting(std::string_view name) const;
+  /// Whether this looks like the environment of a job and not that of a shell: something of NCCL or UCX is set.
+  [[nodiscard]] bool is_job() const;
+};
+
+}  // namespace tensorwire::host

@@ -1,0 +1,116 @@
+#include "host/parse/nccl_log.hpp"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "host/parse/text.hpp"
+
+namespace tensorwire::host {
+
+namespace {
+
+constexpr std::size_t kMostLines = 32;
+constexpr std::size_t kLongestLine = 400;
+
+/// Words that decide what kind of line it is. The first row that fits counts.
+struct Kind {
+  std::string_view words;
+  std::vector<LogLine> NcclLog::*lines;
+};
+
+constexpr std::array kKinds = {
+    Kind{"Using network ", &NcclLog::networks},
+    Kind{"NET/IB : No device found", &NcclLog::without_device},
+    Kind{"Failed to open libibverbs.so", &NcclLog::without_library},
+    Kind{"/GDRDMA", &NcclLog::gdr_channels},
+    Kind{"via NET/IB/", &NcclLog::plain_channels},
+    Kind{"GPU Direct RDMA Disabled", &NcclLog::gdr_disabled},
+    Kind{"does not support the kernel ABI of", &NcclLog::wrong_abi},
+    Kind{"Got async event : port error", &NcclLog::port_errors},
+    Kind{"Connection refused", &NcclLog::refused},
+    Kind{"No route to host", &NcclLog::refused},
+    Kind{"Using interface lo:", &NcclLog::loopback},
+    Kind{"Bootstrap : Using lo:", &NcclLog::loopback},
+    Kind{"Bootstrap: Using lo:", &NcclLog::loopback},
+};
+
+constexpr std::array kErrors = {
+    std::pair{std::string_view{"Connection timed out"}, ETIMEDOUT},
+    std::pair{std::string_view{"Invalid argument"}, EINVAL},
+    std::pair{std::string_view{"No data available"}, ENODATA},
+    std::pair{std::string_view{"No such device"}, ENODEV},
+    std::pair{std::string_view{"Network is unreachable"}, ENETUNREACH},
+};
+
+/// The number after `before`; 0 where there is none.
+int number_after(std::string_view text, std::string_view before) {
+  const auto rest = between(text, before, {});
+  return rest ? leading_number(trimmed(*rest)).value_or(0) : 0;
+}
+
+std::string word_after(std::string_view text, std::string_view before) {
+  const auto rest = between(text, before, {});
+  return rest ? std::string{rest->substr(0, rest->find_first_of(" ,\t"))} : std::string{};
+}
+
+/// The address in "local GID index 3, local GID ::ffff:192.0.2.10".
+std::string local_gid(std::string_view text) {
+  const auto rest = between(text, "local GID index ", {});
+  return rest ? word_after(*rest, "local GID ") : std::string{};
+}
+
+/// "failed with 110 Connection timed out", or, as older versions write, "failed with error Connection timed out".
+int connect_error(std::string_view text) {
+  if (const int number = number_after(text, "failed with "); number != 0) return number;
+  for (const auto& [words, number] : kErrors) {
+    if (text.find(words) != std::string_view::npos) return number;
+  }
+  return 0;
+}
+
+bool read_failure(std::string_view text, const LogLine& line, NcclLog& log) {
+  if (text.find("Got completion ") != std::string_view::npos) {
+    const int status = number_after(text, "status=") + number_after(text, "with error ");
+    if (status != 0 && log.completions.size() < kMostLines) {
+      log.completions.push_back({line, status, number_after(text, "vendor err ")});
+    }
+    return true;
+  }
+  if (text.find("ibv_modify_qp failed") != std::string_view::npos) {
+    if (log.connects.size() < kMostLines) {
+      log.connects.push_back({line, connect_error(text), local_gid(text), word_after(text, "remote GID ")});
+    }
+    return true;
+  }
+  if (text.find("ibv_reg_") != std::string_view::npos && text.find("failed") != std::string_view::npos) {
+    if (log.registration.size() < kMostLines) log.registration.push_back(line);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+NcclLog parse_nccl_log(std::string_view text, std::string path) {
+  NcclLog log;
+  log.path = std::move(path);
+  std::size_t number = 0;
+  for (const std::string_view whole : lines_of(text)) {
+    const std::string_view words = trimmed(whole);
+    const LogLine line{++number, std::string{words.substr(0, kLongestLine)}};
+    if (log.version.empty()) {
+      if (const auto version = between(words, "NCCL version ", "+"))
+        log.version = version->substr(0, version->find(' '));
+    }
+    if (read_failure(words, line, log)) continue;
+    for (const Kind& kind : kKinds) {
+      if (words.find(kind.words) == std::string_view::npos) continue;
+      if ((log.*kind.lines).size() < kMostLines) (log.*kind.lines).push_back(line);
+      break;
+    }
+  }
+  return log;
+}
+
+}  // namespace tensorwire::host

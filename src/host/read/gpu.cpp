@@ -1,0 +1,39 @@
+#include "host/read/parts.hpp"
+#include "host/read/read.hpp"
+
+namespace tensorwire::host {
+
+namespace {
+
+/// "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build ...": the first word with two
+/// dots.
+std::optional<std::string> driver_version_in(std::string_view text) {
+  const auto line = between(text, "NVRM version:", "\n");
+  for (const std::string_view word : words_of(line.value_or(""))) {
+    const auto parts = split(word, '.');
+    if (parts.size() >= 2 && number_in<unsigned>(parts[0]) && number_in<unsigned>(parts[1])) return std::string{word};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+GpuDriver read_gpu_driver(Tree& tree) {
+  GpuDriver driver;
+  const std::string version = "/proc/driver/nvidia/version";
+  driver.version = fact_in_file(tree, version, driver_version_in);
+  driver.open_kernel_modules = fact_in_file(tree, version, [](std::string_view text) {
+    return std::optional{text.find("Open Kernel Module") != std::string_view::npos};
+  });
+  const std::string peers = "/sys/kernel/mm/memory_peers/";
+  const auto nv_mem = exists(tree.text(peers + "nv_mem/version"), peers + "nv_mem/version");
+  driver.legacy_peermem =
+      nv_mem.value_or(false) ? nv_mem : exists(tree.text(peers + "nv_mem_nc/version"), peers + "nv_mem*/version");
+  driver.nvidia_peermem = exists(tree.text("/sys/module/nvidia_peermem/version"), "/sys/module/nvidia_peermem/version");
+  driver.peer_memory_api = fact_of_tool(tree, tool::kKernelSymbols, "", [](std::string_view text) {
+    return std::optional{text.find("ib_register_peer_memory_client") != std::string_view::npos};
+  });
+  return driver;
+}
+
+}  // namespace tensorwire::host

@@ -1,0 +1,85 @@
+// An interface's QoS has up to three sources: iproute2's dcb (the kernel's own interface), mlnx_qos, and the sysfs
+// files of MLNX_OFED. The first that answers counts; the fact says which it was.
+#include "host/parse/qos_text.hpp"
+#include "host/read/parts.hpp"
+#include "host/read/read.hpp"
+
+namespace tensorwire::host {
+
+namespace {
+
+template <class T, class Member>
+void fill_from(const Fact<MlnxQos>& tool, Member member, Fact<T>& fact) {
+  if (fact) return;
+  if (tool && (*tool).*member) fact = {*((*tool).*member), tool.where()};
+}
+
+/// "Pause parameters for eth2: ... RX: off TX: off".
+std::optional<GlobalPause> pause_in(std::string_view text) {
+  const auto receives = between(text, "RX:", "\n");
+  const auto sends = between(text, "TX:", "\n");
+  if (!receives || !sends) return std::nullopt;
+  return GlobalPause{trimmed(*receives) == "on", trimmed(*sends) == "on"};
+}
+
+/// DSCP is the only selector that mlx5 takes: an entry for one switches the port's trust to DSCP.
+void take_app_table(const Fact<DcbApp>& app, Qos& qos) {
+  if (!app) {
+    qos.trust = Fact<Trust>::unknown(app.why(), app.where());
+    qos.priority_of_dscp = Fact<std::array<std::uint8_t, kDscps>>::unknown(app.why(), app.where());
+    return;
+  }
+  qos.trust = {app->has_dscp ? Trust::kDscp : Trust::kPcp, app.where()};
+  std::array<std::uint8_t, kDscps> map{};
+  for (unsigned dscp = 0; dscp < kDscps; ++dscp) {
+    const std::int8_t entry = app->priority_of_dscp[dscp];
+    map[dscp] = static_cast<std::uint8_t>(entry >= 0                ? entry
+                                          : app->priority_of_rocev2 ? *app->priority_of_rocev2
+                                                                    : dscp >> 3);
+  }
+  qos.priority_of_dscp = {map, app.where()};
+}
+
+/// The priorities whose file in ecn/roce_{np,rp}/enable/ holds 1.
+Fact<PrioritySet> ecn_enabled(Tree& tree, const std::string& folder) {
+  PrioritySet set;
+  for (unsigned priority = 0; priority < kPriorities; ++priority) {
+    const auto flag = number_in_file<int>(tree, folder + "/" + std::to_string(priority));
+    if (!flag) return Fact<PrioritySet>::unknown(flag.why(), folder);
+    set[priority] = *flag != 0;
+  }
+  return {set, folder};
+}
+
+}  // namespace
+
+Qos read_qos(Tree& tree, const std::string& netdev) {
+  Qos qos;
+  const std::string ofed = "/sys/class/net/" + netdev;
+  qos.pfc = fact_of_tool(tree, tool::kDcbPfc, netdev, parse_dcb_pfc);
+  qos.traffic_class = fact_of_tool(tree, tool::kDcbEts, netdev, parse_dcb_ets);
+  qos.host_controls = fact_of_tool(tree, tool::kDcbx, netdev, parse_dcbx);
+  take_app_table(fact_of_tool(tree, tool::kDcbApp, netdev, parse_dcb_app), qos);
+
+  const Fact<MlnxQos> mlnx = fact_of_tool(tree, tool::kMlnxQos, netdev,
+                                          [](std::string_view text) { return std::optional{parse_mlnx_qos(text)}; });
+  fill_from(mlnx, &MlnxQos::pfc, qos.pfc);
+  fill_from(mlnx, &MlnxQos::traffic_class, qos.traffic_class);
+  fill_from(mlnx, &MlnxQos::host_controls, qos.host_controls);
+  fill_from(mlnx, &MlnxQos::trust, qos.trust);
+  fill_from(mlnx, &MlnxQos::priority_of_dscp, qos.priority_of_dscp);
+  if (!qos.trust) {
+    const auto trust = fact_in_file(tree, ofed + "/qos/trust", [](std::string_view text) {
+      const std::string_view word = trimmed(text);
+      return word == "dscp" ? std::optional{Trust::kDscp} : word == "pcp" ? std::optional{Trust::kPcp} : std::nullopt;
+    });
+    if (trust) qos.trust = trust;
+  }
+  qos.ecn_np = ecn_enabled(tree, ofed + "/ecn/roce_np/enable");
+  qos.ecn_rp = ecn_enabled(tree, ofed + "/ecn/roce_rp/enable");
+  qos.cnp_dscp = number_in_file<unsigned>(tree, ofed + "/ecn/roce_np/cnp_dscp");
+  qos.pause = fact_of_tool(tree, tool::kEthtoolPause, netdev, pause_in);
+  return qos;
+}
+
+}  // namespace tensorwire::host

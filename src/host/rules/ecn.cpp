@@ -1,0 +1,170 @@
+// Congestion control: marks (ECN), notifications (CNP), and the losses that tell of its absence.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "host/rules/groups.hpp"
+#include "host/rules/queries.hpp"
+#include "host/rules/remedies.hpp"
+
+namespace tensorwire::host {
+
+namespace {
+
+/// "port: name: value" for each counter that exists.
+std::vector<std::string> shown_counters(const RdmaPort& port, std::initializer_list<const char*> names) {
+  std::vector<std::string> lines;
+  for (const char* name : names) {
+    if (const auto value = counter(port.counters, name)) {
+      lines.push_back(fmt::format("{}/hw_counters/{}: {}", port.path, name, *value));
+    }
+  }
+  return lines;
+}
+
+std::uint64_t count_of(const RdmaPort& port, const char* name) { return counter(port.counters, name).value_or(0); }
+
+/// The end of congestion control that is off for a lossless priority.
+void end_is_off(const Host& host, Judgement& judgement, const char* end, Fact<PrioritySet> Qos::*enabled,
+                const std::string& cause) {
+  for (const PortView& view : qos_ports(host)) {
+    const Qos& qos = view.netdev->qos;
+    const auto& on = qos.*enabled;
+    if (!on || !qos.pfc) continue;  // in-box drivers do not show it: nothing to judge by
+    for (unsigned priority = 0; priority < kPriorities; ++priority) {
+      if (!qos.pfc->test(priority) || on->test(priority)) continue;
+      judgement.found(Confidence::kCertain, view.netdev->name, fmt::format(fmt::runtime(cause), priority),
+                      enable_ecn(*view.netdev, end, priority),
+                      {evidence(on, "on for " + shown(*on)), evidence(qos.pfc, "PFC is on for " + shown(*qos.pfc))});
+    }
+  }
+}
+
+void np_off(const Host& host, Judgement& judgement) {
+  end_is_off(
+      host, judgement, "np", &Qos::ecn_np,
+      "the notification point is off for priority {}: packets that a switch marked are not answered with CNPs, so "
+      "no sender slows down and PFC has to stop it");
+}
+
+void rp_off(const Host& host, Judgement& judgement) {
+  end_is_off(host, judgement, "rp", &Qos::ecn_rp,
+             "the reaction point is off for priority {}: this host does not slow down when CNPs tell it to, and PFC "
+             "stops everybody instead");
+}
+
+void marks_unanswered(const Host& host, Judgement& judgement) {
+  for (const PortView& view : roce_ports(host)) {
+    const auto sent = counter(view.port->counters, "np_cnp_sent");
+    if (count_of(*view.port, "np_ecn_marked_roce_packets") < 100 || !sent || *sent != 0) continue;
+    judgement.found(
+        Confidence::kCertain, view.device->name,
+        "switches marked packets to this host and it never sent a CNP: the notification point is off for the "
+        "priority in which they ride",
+        view.netdev != nullptr ? enable_ecn(*view.netdev, "np", 3) : "enable the notification point (roce_np)",
+        shown_counters(*view.port, {"np_ecn_marked_roce_packets", "np_cnp_sent"}));
+  }
+}
+
+void notifications_ignored(const Host& host, Judgement& judgement) {
+  for (const PortView& view : roce_ports(host)) {
+    const std::uint64_t ignored = count_of(*view.port, "rp_cnp_ignored") + count_of(*view.port, "cnpIgnored");
+    const std::uint64_t handled = count_of(*view.port, "rp_cnp_handled") + count_of(*view.port, "cnpHandled");
+    if (ignored < 100 || ignored < handled / 100) continue;
+    judgement.found(Confidence::kLikely, view.device->name,
+                    "CNPs come and are ignored: the reaction point is off, or on for another priority than that of the "
+                    "traffic",
+                    view.netdev != nullptr ? enable_ecn(*view.netdev, "rp", 3) : "enable the reaction point (roce_rp)",
+                    shown_counters(*view.port, {"rp_cnp_ignored", "rp_cnp_handled", "cnpIgnored", "cnpHandled"}));
+  }
+}
+
+std::uint64_t losses(const RdmaPort& port) {
+  return count_of(port, "packet_seq_err") + count_of(port, "out_of_sequence") +
+         count_of(port, "local_ack_timeout_err") + count_of(port, "seq_err_naks_rcvd") +
+         count_of(port, "oos_drop_count");
+}
+
+constexpr std::uint64_t kManyLosses = 1000;
+
+void lost_unmarked(const Host& host, Judgement& judgement) {
+  for (const PortView& view : roce_ports(host)) {
+    const auto marked = counter(view.port->counters, "np_ecn_marked_roce_packets");
+    if (losses(*view.port) < kManyLosses || !marked || *marked != 0) continue;
+    judgement.found(
+        Confidence::kLikely, view.device->name,
+        "packets were lost again and again and none ever came marked: the switches drop this traffic without "
+        "marking it first, as they do in a class without ECN (priority 0)",
+        "switch on ECN marking for the class that RoCE rides in, and see that the job's DSCP leads there",
+        shown_counters(*view.port, {"local_ack_timeout_err", "out_of_sequence", "packet_seq_err",
+                                    "np_ecn_marked_roce_packets", "np_cnp_sent"}));
+  }
+}
+
+void lost_in_spite_of_marks(const Host& host, Judgement& judgement) {
+  for (const PortView& view : roce_ports(host)) {
+    const std::uint64_t marked = count_of(*view.port, "np_ecn_marked_roce_packets");
+    if (losses(*view.port) < 100 * kManyLosses || marked == 0) continue;
+    judgement.found(
+        Confidence::kLikely, view.device->name,
+        "congestion control is at work and packets are lost all the same: marking begins too late, the class "
+        "is not lossless, or more senders meet at one port than rates can be divided among",
+        "lower the switch's marking thresholds (Kmin, Kmax), check PFC and its buffers along the path",
+        shown_counters(*view.port, {"local_ack_timeout_err", "out_of_sequence", "packet_seq_err",
+                                    "np_ecn_marked_roce_packets", "np_cnp_sent"}));
+  }
+}
+
+void cnp_rides_with_data(const Host& host, Judgement& judgement) {
+  for (const PortView& view : qos_ports(host)) {
+    const Qos& qos = view.netdev->qos;
+    if (!qos.cnp_dscp || *qos.cnp_dscp >= kDscps || !qos.priority_of_dscp || !qos.pfc || !qos.trust.is(Trust::kDscp))
+      continue;
+    const unsigned priority = (*qos.priority_of_dscp)[*qos.cnp_dscp];
+    if (!qos.pfc->test(priority)) continue;
+    judgement.found(
+        Confidence::kLikely, view.netdev->name,
+        fmt::format("CNPs (DSCP {}) ride in priority {}, the lossless one: where it is paused they wait with "
+                    "the data that they should slow down",
+                    *qos.cnp_dscp, priority),
+        fmt::format("echo 48 > /sys/class/net/{0}/ecn/roce_np/cnp_dscp; {1}", view.netdev->name,
+                    trust_dscp(*view.netdev, 48, 6)),
+        {evidence(qos.cnp_dscp, std::to_string(*qos.cnp_dscp)),
+         evidence(qos.priority_of_dscp, fmt::format("DSCP {} -> priority {}", *qos.cnp_dscp, priority))});
+  }
+}
+
+// clang-format off
+constexpr std::array kRules = {
+    Rule{"TW-ECN-001", Severity::kError, "ECN notification point off",
+         "DCQCN has three parts: the switch marks, the receiver (notification point) answers marks with CNPs, the sender "
+         "(reaction point) slows down. Without the second, queues grow until PFC pauses everybody behind them.",
+         np_off},
+    Rule{"TW-ECN-002", Severity::kError, "ECN reaction point off",
+         "The sender's part of DCQCN. Where it is off, one host keeps its rate while all others give way.",
+         rp_off},
+    Rule{"TW-ECN-003", Severity::kError, "marked packets are never answered",
+         "Counters prove what settings may hide: np_ecn_marked_roce_packets rises, np_cnp_sent stays 0.",
+         marks_unanswered},
+    Rule{"TW-ECN-004", Severity::kWarning, "congestion notifications are ignored",
+         "rp_cnp_ignored rises where the reaction point is off for the priority of the flow that a CNP is about.",
+         notifications_ignored},
+    Rule{"TW-ECN-005", Severity::kWarning, "losses without a single mark",
+         "A class with ECN shows marks long before it drops. Losses without any point to a class that nobody configured, "
+         "which is priority 0 most of the time. The counters are since the driver was loaded.",
+         lost_unmarked},
+    Rule{"TW-ECN-006", Severity::kWarning, "losses although congestion control works",
+         "Marks and CNPs in the millions beside as many lost packets: the control loop is closed, but not tight enough. The "
+         "counters are since the driver was loaded.",
+         lost_in_spite_of_marks},
+    Rule{"TW-ECN-007", Severity::kWarning, "CNPs ride in the class that they should relieve",
+         "CNPs want a class of their own with strict priority: DSCP 48, priority 6 (7 on Broadcom). All hosts must agree.",
+         cnp_rides_with_data},
+};
+// clang-format on
+
+}  // namespace
+
+RuleGroup ecn_rules() { return {"ecn", "Congestion control (ECN, DCQCN)", kRules}; }
+
+}  // namespace tensorwire::host

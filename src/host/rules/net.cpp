@@ -1,0 +1,132 @@
+// Interfaces, subnets and bonds below the RDMA devices.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "host/parse/text.hpp"
+#include "host/rules/groups.hpp"
+#include "host/rules/queries.hpp"
+
+namespace tensorwire::host {
+
+namespace {
+
+/// ARP answers stay on the interface that owns the address.
+bool is_strict(const Netdev& netdev) {
+  return netdev.arp_ignore.value_or(0) >= 1 && netdev.arp_announce.value_or(0) == 2;
+}
+
+void several_in_one_subnet(const Host& host, Judgement& judgement) {
+  const auto ports = qos_ports(host);
+  for (const Subnet& subnet : host.subnets) {
+    std::vector<std::string> names;
+    bool strict = true;
+    for (const PortView& view : ports) {
+      const bool inside = std::ranges::any_of(host.subnets, [&](const Subnet& other) {
+        return other.netdev == view.netdev->name && other.network == subnet.network && other.length == subnet.length;
+      });
+      if (!inside || !view.netdev->arp_ignore) continue;
+      names.push_back(view.netdev->name);
+      strict = strict && is_strict(*view.netdev);
+    }
+    if (names.size() < 2 || strict || names.front() != subnet.netdev) continue;
+    judgement.found(
+        Confidence::kLikely, fmt::format("{}/{}", to_string(subnet.network), subnet.length),
+        "several RDMA interfaces are in one subnet, and Linux answers ARP for any of its addresses on all of "
+        "them: the traffic of all gathers on one port, or goes to one that drops it",
+        "a subnet for each rail; or net.ipv4.conf.all.arp_ignore=1, arp_announce=2, rp_filter=2 and a routing "
+        "table for each interface",
+        {fmt::format("/proc/net/route: {}/{} on {}", to_string(subnet.network), subnet.length,
+                     fmt::join(names, ", "))});
+  }
+}
+
+void bond_with_one_queue_pair(const Host& host, Judgement& judgement) {
+  const Setting* count = host.process.setting("NCCL_IB_QPS_PER_CONNECTION");
+  if (count != nullptr && c_number(count->value).value_or(1) >= 2) return;
+  for (const PortView& view : qos_ports(host)) {
+    if (view.netdev->slaves.size() < 2) continue;
+    judgement.found(
+        Confidence::kLikely, view.netdev->name,
+        "the device is a bond, and one queue pair is sent over one member only: a connection has the rate of "
+        "one link",
+        "NCCL_IB_QPS_PER_CONNECTION=2 (or more); better no bond, one device for each port",
+        {fmt::format("/sys/class/net/{}/bonding/slaves: {}", view.netdev->name, fmt::join(view.netdev->slaves, " ")),
+         count != nullptr ? shown("NCCL_IB_QPS_PER_CONNECTION", *count) : "NCCL_IB_QPS_PER_CONNECTION: not set (1)"});
+  }
+}
+
+void wrong_socket_interface(const Host& host, Judgement& judgement) {
+  for (const char* name : {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
+    const Setting* setting = host.process.setting(name);
+    if (setting == nullptr || !host.netdevs || setting->value.empty() || setting->value.starts_with('^')) continue;
+    std::string_view list = setting->value;
+    const bool exact = list.starts_with('=');
+    if (exact) list.remove_prefix(1);
+    bool reachable = false;
+    for (const std::string_view wanted : split(list, ',')) {
+      for (const Netdev& netdev : *host.netdevs) {
+        const bool named = exact || name[0] == 'G' ? netdev.name == wanted : netdev.name.starts_with(wanted);
+        const bool local = netdev.name == "lo" || netdev.name.starts_with("docker") || netdev.name.starts_with("veth");
+        reachable = reachable || (named && !local);
+      }
+    }
+    if (reachable) continue;
+    judgement.found(
+        Confidence::kCertain, name,
+        "no interface of that name leads to another host: ranks cannot meet (connection refused, or no route "
+        "to host)",
+        fmt::format("{}=the interface of the default route", name), {shown(name, *setting)});
+  }
+}
+
+void crossed_rails(const Host& host, Judgement& judgement) {
+  const Setting* cross = host.process.setting("NCCL_CROSS_NIC");
+  if (cross == nullptr || c_number(cross->value).value_or(0) != 1) return;
+  const auto ports = qos_ports(host);
+  std::vector<Subnet> subnets;
+  for (const PortView& view : ports) {
+    for (const Subnet& subnet : host.subnets) {
+      const bool seen = std::ranges::any_of(subnets, [&](const Subnet& other) {
+        return other.network == subnet.network && other.length == subnet.length;
+      });
+      if (subnet.netdev == view.netdev->name && !seen) subnets.push_back(subnet);
+    }
+  }
+  if (subnets.size() < 2) return;
+  std::vector<std::string> seen{shown("NCCL_CROSS_NIC", *cross)};
+  for (const Subnet& subnet : subnets)
+    seen.push_back(
+        fmt::format("/proc/net/route: {}/{} on {}", to_string(subnet.network), subnet.length, subnet.netdev));
+  judgement.found(
+      Confidence::kPossible, "NCCL_CROSS_NIC",
+      "the rails are subnets of their own, and NCCL is told to connect NICs of different rails: where no router "
+      "joins them, ibv_modify_qp times out, for some collectives and sizes only",
+      "NCCL_CROSS_NIC=0", seen);
+}
+
+// clang-format off
+constexpr std::array kRules = {
+    Rule{"TW-NET-001", Severity::kWarning, "several RDMA interfaces in one subnet",
+         "Linux owns addresses as a host, not by interface. Two ports in one subnet answer for each other (\"ARP flux\"), and "
+         "the switch learns both addresses on one port.",
+         several_in_one_subnet},
+    Rule{"TW-NET-002", Severity::kWarning, "a bond with one queue pair a connection",
+         "LAG chooses the member by a hash of the flow, and a queue pair is one flow.",
+         bond_with_one_queue_pair},
+    Rule{"TW-NET-003", Severity::kError, "the socket interface leads nowhere",
+         "NCCL and Gloo meet over TCP first. NCCL takes the names as prefixes, Gloo as they are.",
+         wrong_socket_interface},
+    Rule{"TW-NET-004", Severity::kWarning, "rails are crossed on a fabric of separate rails",
+         "On a rail-only fabric NICs of different rails cannot reach each other. Ring all-reduces never try, gathers and "
+         "all-to-alls do.",
+         crossed_rails},
+};
+// clang-format on
+
+}  // namespace
+
+RuleGroup net_rules() { return {"net", "Interfaces and subnets", kRules}; }
+
+}  // namespace tensorwire::host

@@ -1,0 +1,28 @@
+#include "host/rules/remedies.hpp"
+
+#include <fmt/format.h>
+
+namespace tensorwire::host {
+
+bool is_ofed(const Netdev& netdev) { return netdev.qos.ecn_np.known(); }
+
+std::string make_lossless(const Netdev& netdev, unsigned priority) {
+  if (!is_ofed(netdev)) {
+    return fmt::format("dcb pfc set dev {} prio-pfc all:off {}:on (the link flaps once)", netdev.name, priority);
+  }
+  std::string mask;
+  for (unsigned i = 0; i < kPriorities; ++i) mask += fmt::format("{}{}", i == 0 ? "" : ",", i == priority ? 1 : 0);
+  return fmt::format("mlnx_qos -i {} --pfc {} (the link flaps once)", netdev.name, mask);
+}
+
+std::string trust_dscp(const Netdev& netdev, unsigned dscp, unsigned priority) {
+  if (!is_ofed(netdev)) return fmt::format("dcb app replace dev {} dscp-prio {}:{}", netdev.name, dscp, priority);
+  return fmt::format("mlnx_qos -i {0} --trust dscp; mlnx_qos -i {0} --dscp2prio set,{1},{2}", netdev.name, dscp,
+                     priority);
+}
+
+std::string enable_ecn(const Netdev& netdev, const char* end, unsigned priority) {
+  return fmt::format("echo 1 > /sys/class/net/{}/ecn/roce_{}/enable/{}", netdev.name, end, priority);
+}
+
+}  // namespace tensorwire::host

@@ -1,0 +1,31 @@
+// The tools that a host is asked with, in one table: what is run, or which part of this program answers in the same
+// format. A tool gets no shell and a second of time.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "host/tree/tree.hpp"
+
+namespace tensorwire::host {
+
+namespace tool {
+inline constexpr std::string_view kDcbPfc = "dcb-pfc";
+inline constexpr std::string_view kDcbApp = "dcb-app";
+inline constexpr std::string_view kDcbEts = "dcb-ets";
+inline constexpr std::string_view kDcbx = "dcbx";
+inline constexpr std::string_view kMlnxQos = "mlnx_qos";
+inline constexpr std::string_view kEthtoolStatistics = "ethtool-statistics";
+inline constexpr std::string_view kEthtoolPause = "ethtool-pause";
+inline constexpr std::string_view kDaemons = "daemons";               ///< which of those that change QoS run
+inline constexpr std::string_view kKernelSymbols = "kernel-symbols";  ///< which of those that GPUDirect needs exist
+}  // namespace tool
+
+/// How a person asks the same: "dcb -j pfc show dev eth2".
+[[nodiscard]] std::string tool_command(std::string_view tool, std::string_view subject);
+
+/// Runs it. `name` is the name of the tool, a space, and its subject. A tool that is not installed: ENOENT; one that
+/// takes too long: ETIMEDOUT; one that fails: EIO with the first line that it printed.
+[[nodiscard]] Answer run_tool(const std::string& name);
+
+}  // namespace tensorwire::host

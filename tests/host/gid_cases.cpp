@@ -1,0 +1,157 @@
+// Addresses and interfaces.
+#include <cerrno>
+
+#include "host/rule_case.hpp"
+
+namespace tensorwire::host::test {
+
+namespace {
+
+void only_link_local(TestHost& host) {
+  for (const Nic& nic : host.nics()) host.no_gid(nic, 2).no_gid(nic, 3);
+}
+
+void ipv6_only(TestHost& host) {
+  for (const Nic& nic : host.nics())
+    host.gid(nic, 2, "2001:db8::10", "IB/RoCE v1").gid(nic, 3, "2001:db8::10", "RoCE v2");
+}
+
+/// The IPv4 entry of the second device moves from 3 to 5, and 3 becomes a hole.
+void drift(TestHost& host) {
+  host.no_gid(host.nic(1), 2).no_gid(host.nic(1), 3);
+  host.gid(host.nic(1), 4, host.nic(1).address, "IB/RoCE v1").gid(host.nic(1), 5, host.nic(1).address, "RoCE v2");
+}
+
+void foreign_namespace(TestHost& host) {
+  for (unsigned index = 0; index < 4; ++index) {
+    host.fails(host.nic().port() + "/gid_attrs/types/" + std::to_string(index), EINVAL);
+    host.fails(host.nic().port() + "/gid_attrs/ndevs/" + std::to_string(index), EINVAL);
+  }
+}
+
+void one_subnet(TestHost& host) {
+  host.file("/proc/net/route",
+            "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+            "eth2\t000200C0\t00000000\t0001\t0\t0\t0\tC0FFFFFF\t0\t0\t0\neth3\t000200C0\t00000000\t0001\t0\t0\t0\tC0FFF"
+            "FFF\t0\t0\t0\n");
+}
+
+const std::vector<RuleCase> kCases = {
+    {"OnlyLinkLocal", Kind::kMlx5, only_link_local, {"GID-001"}, "ip address add"},
+    {"NoGidsAtAll",
+     Kind::kIntel,
+     [](TestHost& host) { host.no_gid(host.nic(), 0).no_gid(host.nic(), 1); },
+     {"GID-001"}},
+    {"PortDownNeedsNoGid",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.no_gid(host.nic(), 2).no_gid(host.nic(), 3).file(host.nic().port() + "/state", "1: DOWN\n");
+     },
+     {}},
+    {"PinnedV1", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "2"); }, {"GID-002"}, "RoCE v1"},
+    {"PinnedLinkLocal",
+     Kind::kIntel,
+     [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "0"); },
+     {"GID-003"},
+     "link-local"},
+    {"PinnedRight", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "3"); }, {}},
+    {"PinnedHexadecimal", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "0x3"); }, {}},
+    {"PinnedAutomatic", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "-1"); }, {}},
+    {"HabitOfIndex3",
+     Kind::kBroadcom,
+     [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "3"); },
+     {"GID-004"},
+     "stands at 1"},
+    {"PinnedBeyondTheTable",
+     Kind::kMlx5,
+     [](TestHost& host) { host.set("UCX_IB_GID_INDEX", "300"); },
+     {"GID-004"},
+     "UCX_IB_GID_INDEX=3"},
+    {"Drift",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       drift(host);
+       host.set("NCCL_IB_GID_INDEX", "3");
+     },
+     {"GID-004", "GID-005"},
+     "stands at 5"},
+    {"DriftWithoutPin", Kind::kMlx5, drift, {}},
+    {"DriftOfADeviceThatIsNotUsed",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       drift(host);
+       host.set("NCCL_IB_GID_INDEX", "3").set("NCCL_IB_HCA", "=mlx5_0");
+     },
+     {}},
+    {"Ipv6Only", Kind::kMlx5, ipv6_only, {"GID-006"}, "AF_INET6"},
+    {"Ipv6OnlyAndSaid",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       ipv6_only(host);
+       host.set("NCCL_IB_ADDR_FAMILY", "AF_INET6");
+     },
+     {}},
+    {"OtherNamespace", Kind::kMlx5, foreign_namespace, {"GID-007"}, "another network namespace"},
+    {"PartlyOtherNamespace",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.gid(host.nic(), 4, "203.0.113.1", "x").fails(host.nic().port() + "/gid_attrs/types/4", EINVAL);
+     },
+     {}},
+    {"PinIsAWord",
+     Kind::kMlx5,
+     [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "auto"); },
+     {"GID-008"},
+     "becomes 0"},
+    {"PinIsOctal", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "03"); }, {"GID-008"}, "becomes 3"},
+    {"SelfAssigned",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.gid(host.nic(), 2, "169.254.7.7", "IB/RoCE v1").gid(host.nic(), 3, "169.254.7.7", "RoCE v2");
+     },
+     {"GID-009"}},
+    {"UnreadableTable", Kind::kMlx5, [](TestHost& host) { host.fails(host.nic().port() + "/gids/3", EACCES); }, {}},
+
+    {"OneSubnet", Kind::kMlx5, one_subnet, {"NET-001"}, "192.0.2.0/26"},
+    {"OneSubnetWithStrictArp",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       one_subnet(host);
+       for (const Nic& nic : host.nics()) {
+         host.file("/proc/sys/net/ipv4/conf/" + nic.netdev + "/arp_ignore", "1\n");
+         host.file("/proc/sys/net/ipv4/conf/" + nic.netdev + "/arp_announce", "2\n");
+       }
+     },
+     {}},
+    {"Bond",
+     Kind::kOfed,
+     [](TestHost& host) { host.file(host.nic().net() + "/bonding/slaves", "eth8 eth9\n"); },
+     {"NET-002"},
+     "QPS_PER_CONNECTION=2"},
+    {"BondWithFourQueuePairs",
+     Kind::kOfed,
+     [](TestHost& host) {
+       host.file(host.nic().net() + "/bonding/slaves", "eth8 eth9\n").set("NCCL_IB_QPS_PER_CONNECTION", "4");
+     },
+     {}},
+    {"SocketInterfaceIsMissing",
+     Kind::kMlx5,
+     [](TestHost& host) { host.set("NCCL_SOCKET_IFNAME", "ens3"); },
+     {"NET-003"}},
+    {"GlooKnowsNoPrefixes", Kind::kMlx5, [](TestHost& host) { host.set("GLOO_SOCKET_IFNAME", "eth"); }, {"NET-003"}},
+    {"SocketInterfaceByPrefix", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_SOCKET_IFNAME", "ens3,eth"); }, {}},
+    {"CrossedRails", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_CROSS_NIC", "1"); }, {"NET-004"}},
+    {"CrossedPortsOfOneSubnet",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       one_subnet(host);
+       host.set("NCCL_CROSS_NIC", "1");
+     },
+     {"NET-001"}},
+};
+
+}  // namespace
+
+std::span<const RuleCase> gid_cases() { return kCases; }
+
+}  // namespace tensorwire::host::test

@@ -1,0 +1,149 @@
+// GPUs, PCIe and the ports' links.
+#include "host/rule_case.hpp"
+#include "host/tree/tools.hpp"
+
+namespace tensorwire::host::test {
+
+namespace {
+
+const std::string kDevices = "/sys/bus/pci/devices/";
+
+void closed_driver(TestHost& host) {
+  host.file("/proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n");
+}
+
+void model(TestHost& host, const std::string& name) {
+  for (const char* pci : {"0000:3e:00.0", "0000:5e:00.0"}) {
+    host.file(std::string{"/proc/driver/nvidia/gpus/"} + pci + "/information", "Model: \t\t " + name + "\n");
+  }
+}
+
+void small_bar1(TestHost& host) {
+  host.file(kDevices + "0000:3e:00.0/resource",
+            "0x00000000b0000000 0x00000000b0ffffff 0x0000000000040200\n"
+            "0x0000021000000000 0x000002100fffffff 0x000000000014220c\n");
+}
+
+/// Without root the file ends after the standard header.
+void no_root(TestHost& host) {
+  for (const char* pci : {"0000:3c:00.0", "0000:3c:01.0", "0000:3d:00.0"})
+    host.file(kDevices + pci + "/config", std::string(64, '\0'));
+}
+
+const std::vector<RuleCase> kCases = {
+    {"AcsOnTheWay",
+     Kind::kMlx5,
+     [](TestHost& host) { host.config("0000:3c:01.0", 0x1d); },
+     {"GDR-001"},
+     "setpci -s 0000:3c:01.0 ECAP_ACS+0x6.w=0000"},
+    {"AcsAboveTheWay", Kind::kMlx5, [](TestHost& host) { host.config("0000:3b:00.0", 0x1d); }, {}},
+    {"AcsHidden", Kind::kMlx5, no_root, {}},
+    {"IommuTranslates",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file("/sys/kernel/iommu_groups/7/type", "DMA-FQ\n"); },
+     {"GDR-002"},
+     "iommu=pt"},
+    {"NoPeerMemoryClosedDriver",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       closed_driver(host);
+       host.gone("/sys/module/nvidia_peermem");
+     },
+     {"GDR-003"},
+     "open kernel modules"},
+    {"NoPeerMemoryOldKernel",
+     Kind::kOfed,
+     [](TestHost& host) { host.gone("/sys/module/nvidia_peermem").file("/proc/sys/kernel/osrelease", "5.4.0-1\n"); },
+     {"GDR-003"},
+     "modprobe nvidia-peermem"},
+    {"DmabufInstead", Kind::kMlx5, [](TestHost& host) { host.gone("/sys/module/nvidia_peermem"); }, {}},
+    {"PeermemWithoutApi", Kind::kMlx5, closed_driver, {"GDR-004"}},
+    {"PeermemOfOfed", Kind::kOfed, closed_driver, {}},
+    {"OldNccl",
+     Kind::kOfed,
+     [](TestHost& host) { host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"); },
+     {"GDR-005"}},
+    {"NcclThatLooks",
+     Kind::kOfed,
+     [](TestHost& host) { host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.23.4+cuda12.4\n"); },
+     {}},
+    {"GpuFarAway",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.link(kDevices + "0000:5e:00.0", "/sys/devices/pci0000:7a/0000:7a:00.0/0000:5e:00.0")
+           .file(kDevices + "0000:5e:00.0/numa_node", "2\n");
+     },
+     {"GDR-006"},
+     "SYS"},
+    {"SmallBar1", Kind::kMlx5, small_bar1, {"GDR-007"}, "256 MiB"},
+    {"NoRelaxedOrdering", Kind::kMlx5, [](TestHost& host) { host.config("0000:3d:00.0", -1, false); }, {"GDR-008"}},
+    {"GeForce",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       model(host, "NVIDIA GeForce RTX 4090");
+       closed_driver(host);
+       small_bar1(host);
+     },
+     {"GDR-009"}},
+    {"Gb10",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       model(host, "NVIDIA GB10");
+       closed_driver(host);
+       host.gone("/sys/module/nvidia_peermem");
+     },
+     {}},
+
+    {"NicInASlowSlot",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(kDevices + "0000:3d:00.0/current_link_width", "8\n"); },
+     {"LINK-001"},
+     "32 GT/s x8"},
+    {"NicTrainedLow",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(kDevices + "0000:3d:00.0/current_link_speed", "16.0 GT/s PCIe\n"); },
+     {"LINK-001"}},
+    {"NicOfUnknownSpeed",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(kDevices + "0000:3d:00.0/current_link_speed", "Unknown\n"); },
+     {}},
+    {"GpuNarrow",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(kDevices + "0000:3e:00.0/current_link_width", "8\n"); },
+     {"LINK-002"}},
+    {"GpuIdle",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(kDevices + "0000:3e:00.0/current_link_speed", "2.5 GT/s PCIe\n"); },
+     {}},
+    {"Flapping",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"link_down_events_phy", 41}});
+     },
+     {"LINK-003"}},
+    {"FlappedWhileBeingSetUp",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"link_down_events_phy", 4}});
+     },
+     {}},
+    {"SymbolErrors",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"rx_pcs_symbol_err_phy", 90'000}});
+     },
+     {"LINK-004"}},
+    {"FewSymbolErrors",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"rx_pcs_symbol_err_phy", 9}});
+     },
+     {}},
+};
+
+}  // namespace
+
+std::span<const RuleCase> gpudirect_cases() { return kCases; }
+
+}  // namespace tensorwire::host::test

@@ -1,0 +1,274 @@
+// PFC, ECN, the way from traffic class to priority, and packet sizes.
+#include "host/rule_case.hpp"
+#include "host/tree/tools.hpp"
+
+namespace tensorwire::host::test {
+
+namespace {
+
+/// All NICs of a host print this for a tool.
+void all_print(TestHost& host, std::string_view tool, const std::string& text) {
+  for (const Nic& nic : host.nics()) host.tool(tool, nic.netdev, text);
+}
+
+std::string pfc_on(const std::vector<bool>& priorities) {
+  std::string text = R"({"pfc_cap":8,"macsec_bypass":false,"delay":7,"prio_pfc":[)";
+  for (std::size_t i = 0; i < priorities.size(); ++i)
+    text += std::string{i > 0 ? "," : ""} + (priorities[i] ? "true" : "false");
+  return text + "]}";
+}
+
+void pause(TestHost& host, const char* state) {
+  host.tool(
+      tool::kEthtoolPause, host.nic().netdev,
+      std::string{"Pause parameters for eth2:\nAutonegotiate:\toff\nRX:\t\t"} + state + "\nTX:\t\t" + state + "\n");
+}
+
+void all_in_0(TestHost& host) {
+  for (const Nic& nic : host.nics()) host.statistics(nic, {{"rx_prio0_bytes", 999'000'000'000}, {"rx_prio3_bytes", 0}});
+}
+
+const std::vector<RuleCase> kCases = {
+    {"NoPfc",
+     Kind::kMlx5,
+     [](TestHost& host) { all_print(host, tool::kDcbPfc, pfc_on(std::vector<bool>(8))); },
+     {"PFC-001", "PFC-006"},
+     "prio-pfc all:off 3:on"},
+    {"PfcUnknown",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       for (const Nic& nic : host.nics()) host.no_tool(tool::kDcbPfc, nic.netdev);
+     },
+     {}},
+    {"PfcOnThree",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       all_print(host, tool::kDcbPfc, pfc_on({false, false, false, true, true, true, false, false}));
+     },
+     {"PFC-002"}},
+    {"PfcOnPriority0Too",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       all_print(host, tool::kDcbPfc, pfc_on({true, false, false, true, false, false, false, false}));
+     },
+     {"PFC-002"}},
+    {"PfcOnTwo",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       all_print(host, tool::kDcbPfc, pfc_on({false, false, false, true, true, false, false, false}));
+     },
+     {}},
+    {"PfcInWords",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       all_print(host, tool::kDcbPfc,
+                 "pfc-cap 8 macsec-bypass off delay 7\nprio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off\n");
+     },
+     {}},
+    {"GlobalPause", Kind::kBroadcom, [](TestHost& host) { pause(host, "on"); }, {"PFC-003"}, "ethtool -A eth2"},
+    {"GlobalPauseOff", Kind::kBroadcom, [](TestHost& host) { pause(host, "off"); }, {}},
+    {"PauseStorm",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"tx_pause_storm_error_events", 2}});
+     },
+     {"PFC-004"}},
+    {"SlowReceiver",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"tx_prio3_pause", 9'000'000}});
+     },
+     {"PFC-005"}},
+    {"SomePauses",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"tx_prio3_pause", 2'000'000}});
+     },
+     {}},
+    {"SwitchPausesAnother",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"rx_prio4_pause", 77}});
+     },
+     {"PFC-006"},
+     "priority 4"},
+    {"SwitchPausesNothingElse",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"rx_prio4_pause", 0}, {"rx_prio3_pause", 9'000'000}});
+     },
+     {}},
+
+    {"NpOff",
+     Kind::kOfed,
+     [](TestHost& host) { host.file(host.nic().net() + "/ecn/roce_np/enable/3", "0\n"); },
+     {"ECN-001"},
+     "echo 1 > /sys/class/net/eth2/ecn/roce_np/enable/3"},
+    {"NpOffElsewhere",
+     Kind::kOfed,
+     [](TestHost& host) { host.file(host.nic().net() + "/ecn/roce_np/enable/5", "0\n"); },
+     {}},
+    {"RpOff",
+     Kind::kOfed,
+     [](TestHost& host) { host.file(host.nic().net() + "/ecn/roce_rp/enable/3", "0\n"); },
+     {"ECN-002"}},
+    {"MarksUnanswered",
+     Kind::kMlx5,
+     [](TestHost& host) { host.hw_counter(host.nic(), "np_cnp_sent", 0); },
+     {"ECN-003"}},
+    {"NoMarksNoAnswers",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.hw_counter(host.nic(), "np_cnp_sent", 0).hw_counter(host.nic(), "np_ecn_marked_roce_packets", 0);
+     },
+     {}},
+    {"NotificationsIgnored",
+     Kind::kMlx5,
+     [](TestHost& host) { host.hw_counter(host.nic(), "rp_cnp_ignored", 5000); },
+     {"ECN-004"}},
+    {"FewNotificationsIgnored",
+     Kind::kMlx5,
+     [](TestHost& host) { host.hw_counter(host.nic(), "rp_cnp_ignored", 20); },
+     {}},
+    {"IrdmaIgnoresNotifications",
+     Kind::kIntel,
+     [](TestHost& host) { host.hw_counter(host.nic(), "cnpIgnored", 5000).hw_counter(host.nic(), "cnpHandled", 12); },
+     {"ECN-004"}},
+    {"LossesWithoutMarks",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.hw_counter(host.nic(), "out_of_sequence", 40'000).hw_counter(host.nic(), "np_ecn_marked_roce_packets", 0);
+     },
+     {"ECN-005"}},
+    {"SomeLossesWithMarks",
+     Kind::kMlx5,
+     [](TestHost& host) { host.hw_counter(host.nic(), "out_of_sequence", 40'000); },
+     {}},
+    {"LossesInSpiteOfMarks",
+     Kind::kMlx5,
+     [](TestHost& host) { host.hw_counter(host.nic(), "out_of_sequence", 4'000'000); },
+     {"ECN-006"}},
+    {"CnpWithData",
+     Kind::kOfed,
+     [](TestHost& host) { host.file(host.nic().net() + "/ecn/roce_np/cnp_dscp", "26\n"); },
+     {"ECN-007"}},
+    {"CnpInPriority6",
+     Kind::kOfed,
+     [](TestHost& host) { host.file(host.nic().net() + "/ecn/roce_np/cnp_dscp", "50\n"); },
+     {}},
+
+    {"TrustsPcp",
+     Kind::kMlx5,
+     [](TestHost& host) { all_print(host, tool::kDcbApp, "{}"); },
+     {"QOS-001"},
+     "dcb app replace dev eth2 dscp-prio 26:3"},
+    {"TrustsPcpWithVlan",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       all_print(host, tool::kDcbApp, "");
+       for (const Nic& nic : host.nics())
+         host.gid(nic, 5, "203.0.113.9", "RoCE v2").file(nic.port() + "/gid_attrs/ndevs/5", nic.netdev + ".100\n");
+     },
+     {}},
+    {"DscpLeadsElsewhere", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", "184"); }, {"QOS-002"}, "DSCP 46"},
+    {"AnotherDscpOfTheSamePriority", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", "96"); }, {}},
+    {"WithEcnBit", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", "106"); }, {}},
+    {"Unmarked",
+     Kind::kOfed,
+     [](TestHost& host) { host.set("NCCL_IB_TC", "").set("NCCL_IB_TIMEOUT", "22"); },
+     {"QOS-003"},
+     "NCCL_IB_TC=104"},
+    {"UnmarkedShell", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", ""); }, {}},
+    {"UnmarkedButForced",
+     Kind::kOfed,
+     [](TestHost& host) {
+       host.set("NCCL_IB_TC", "").set("NCCL_IB_TIMEOUT", "22");
+       for (const Nic& nic : host.nics()) host.file(nic.ib() + "/tc/1/traffic_class", "Global tclass=106\n");
+     },
+     {}},
+    {"DscpForTrafficClass",
+     Kind::kMlx5,
+     [](TestHost& host) { host.set("NCCL_IB_TC", "26"); },
+     {"QOS-004"},
+     "NCCL_IB_TC=104"},
+    {"DscpForTrafficClassOfUcx",
+     Kind::kMlx5,
+     [](TestHost& host) { host.set("UCX_IB_TRAFFIC_CLASS", "0x1a"); },
+     {"QOS-004"},
+     "UCX_IB_TRAFFIC_CLASS=104"},
+    {"DscpForTrafficClassUnproven",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.set("NCCL_IB_TC", "26");
+       for (const Nic& nic : host.nics()) host.no_tool(tool::kDcbPfc, nic.netdev).no_tool(tool::kDcbApp, nic.netdev);
+     },
+     {"QOS-004"}},
+    {"AllInPriority0", Kind::kMlx5, all_in_0, {"QOS-005"}},
+    {"TcpInPriority0",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       all_in_0(host);
+       for (const Nic& nic : host.nics()) host.file(nic.port() + "/counters/port_rcv_data", "9000\n");
+     },
+     {}},
+    {"Lldpad", Kind::kMlx5, [](TestHost& host) { host.tool(tool::kDaemons, "", "lldpad\n"); }, {"QOS-006"}},
+    {"Lldpd", Kind::kMlx5, [](TestHost& host) { host.tool(tool::kDaemons, "", "lldpd\n"); }, {}},
+    {"FirmwareDcbx",
+     Kind::kIntel,
+     [](TestHost& host) { host.tool(tool::kDcbx, "eth2", R"({"lld_managed":true,"cee":true,"ieee":true})"); },
+     {"QOS-007"},
+     "fw-lldp-agent off"},
+    {"ServiceLevel", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_SL", "3"); }, {"QOS-008"}},
+    {"ServiceLevel0", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_SL", "0"); }, {}},
+    {"ForcedClassMissesDevx",
+     Kind::kOfed,
+     [](TestHost& host) {
+       host.set("NCCL_IB_TC", "")
+           .set("NCCL_GIN_TYPE", "3")
+           .file(host.nic().ib() + "/tc/1/traffic_class", "Global tclass=104\n");
+     },
+     {"QOS-009"},
+     "NCCL_GIN_IB_TC=104"},
+    {"ForcedClassAndGinsToo",
+     Kind::kOfed,
+     [](TestHost& host) {
+       host.set("NCCL_GIN_IB_TC", "104")
+           .set("NCCL_GIN_TYPE", "3")
+           .file(host.nic().ib() + "/tc/1/traffic_class", "Global tclass=104\n");
+     },
+     {}},
+
+    {"SmallMtu",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       for (const Nic& nic : host.nics()) host.file(nic.net() + "/mtu", "1500\n");
+     },
+     {"MTU-001"},
+     "1024"},
+    {"Mtu4200",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       for (const Nic& nic : host.nics()) host.file(nic.net() + "/mtu", "4200\n");
+     },
+     {}},
+    {"MixedMtu",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(host.nic().net() + "/mtu", "2200\n"); },
+     {"MTU-001", "MTU-002"}},
+    {"MixedMtuThatMakesNoDifference",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(host.nic().net() + "/mtu", "4200\n"); },
+     {}},
+    {"PeerSendsLarger",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"rx_oversize_pkts_phy", 12}});
+     },
+     {"MTU-003"}},
+};
+
+}  // namespace
+
+std::span<const RuleCase> qos_cases() { return kCases; }
+
+}  // namespace tensorwire::host::test
