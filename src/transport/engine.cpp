@@ -154,6 +154,7 @@ void Engine::destroy_qp(QueuePair& queue_pair) {
   Qp& qp = static_cast<Qp&>(queue_pair);
   impl_->withdraw(qp.qpn());
   qp.requester.stop();
+  qp.responder.stop();
   impl_->scheduler.remove(qp);
   impl_->memory.unbind_all(qp.qpn());
   qp.init().send_cq->purge(qp.qpn());

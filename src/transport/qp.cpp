@@ -53,7 +53,8 @@ void Qp::settle_drain() noexcept {
 /// Nothing is in flight, so the path may change under the requester; what the responder owes leaves by the new one.
 void Qp::change_drained(std::uint32_t mask, PathId path) noexcept {
   if ((mask & kAttrAv) != 0) {
-    stop_congestion_timers();
+    stop_pacing();
+    stop_notices();
     core.scheduler.remove(*this);
     take_path(path);
   }
@@ -107,11 +108,14 @@ void Qp::pace(std::uint32_t payload_bytes, Ps now) noexcept {
   core.pacing.set(*this, next);
 }
 
-void Qp::stop_congestion_timers() noexcept {
+void Qp::stop_pacing() noexcept {
   if (congestion == nullptr) return;
   congestion->waiting = false;
   core.pacing.cancel(*this);
-  core.notices.cancel(*this);
+}
+
+void Qp::stop_notices() noexcept {
+  if (congestion != nullptr) core.notices.cancel(*this);
 }
 
 void Qp::on_marked(Ps now) noexcept {

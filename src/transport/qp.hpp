@@ -81,7 +81,10 @@ struct Qp final : QueuePair, QpLinks {
   [[nodiscard]] bool paced() const noexcept { return congestion != nullptr && congestion->waiting; }
   /// A data packet left: holds the next ones back where the rate says so.
   void pace(std::uint32_t payload_bytes, Ps now) noexcept;
-  void stop_congestion_timers() noexcept;
+  /// Of what it sends.
+  void stop_pacing() noexcept;
+  /// Of what it receives: marks that were not told by now are not told any more.
+  void stop_notices() noexcept;
   void on_marked(Ps now) noexcept;
   void on_notice_deadline(Ps now) noexcept;
   void on_cnp(Ps now) noexcept;

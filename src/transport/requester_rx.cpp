@@ -239,7 +239,7 @@ void Requester::stop() noexcept {
   in_flight_ = 0;
   core_.scheduler.data_done(qp_);
   core_.timers.cancel(qp_);
-  qp_.stop_congestion_timers();
+  qp_.stop_pacing();
   forget_fetches();
   una_psn_ = next_psn_ = high_psn_;
   retrying_ = holding_ = false;

@@ -24,6 +24,7 @@ void Responder::start() noexcept {
 }
 
 void Responder::stop() noexcept {
+  qp_.stop_notices();
   message_ = Message::kNone;
   refused_ = false;
   owed_ = Owed::kNothing;
@@ -200,6 +201,7 @@ void Responder::owe_ack() noexcept {
 
 /// What fails the queue pair from the peer's side leaves its NAK, and the answers before that.
 void Responder::flush() noexcept {
+  qp_.stop_notices();
   message_ = Message::kNone;
   if (owed_ != Owed::kNak) {
     resources_.drop_replies();

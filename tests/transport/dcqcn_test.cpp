@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lab.hpp"
+#include "uc_lab.hpp"
 #include "world.hpp"
 
 namespace tensorwire::transport::test {
@@ -365,6 +366,33 @@ TEST(Dcqcn, MarksAreToldAlsoWhenSilenceFollows) {
   ASSERT_EQ(engine.modify_qp(*b.qp, attr, kAttrState, 0), 0);  // RESET
   EXPECT_EQ(engine.next_deadline(), kNever);
   EXPECT_EQ(cnps(100 * kMicrosecond), 2U);
+}
+
+// A local error stops the send queue alone; what the receiving half owes to its peer goes on.
+TEST(Dcqcn, MarksAreToldByAQueuePairWhoseSendQueueStopped) {
+  EngineConfig config;
+  config.dcqcn = dcqcn_paper(40 * kGbps);
+  World world(2, {}, config);
+  const auto [a, b] = world.connect(0, 1, uc());
+  Engine& engine = b.host->engine;
+  wire::Headers marked;
+  marked.opcode = wire::Opcode::kUcWriteOnly;
+  marked.dest_qpn = b.qp->qpn();
+  for (const Ps now : {Ps{0}, 10 * kMicrosecond}) {
+    const RxVerdict verdict = engine.classify(marked, 0, {a.host->gid, 4096, true}, now);
+    engine.commit(verdict, marked, 0, now);
+  }
+  const Sge nowhere{0x1000, 8, 0xbad};
+  ASSERT_EQ(b.send(write_wr(1, {&nowhere, 1}, 0, 0)), 0);
+  std::array<TxDesc, 8> out;
+  while (engine.next_tx(20 * kMicrosecond, 1 << 20, out) != 0) {
+  }
+  ASSERT_EQ(b.qp->state(), QpState::kSqe);
+  EXPECT_EQ(engine.counters().np_cnp_sent, 1U);
+  EXPECT_EQ(engine.next_deadline(), 50 * kMicrosecond);
+  engine.on_timer(50 * kMicrosecond);
+  EXPECT_EQ(engine.next_tx(50 * kMicrosecond, 1 << 20, out), 1U);
+  EXPECT_EQ(engine.counters().np_cnp_sent, 2U);
 }
 
 TEST(Dcqcn, AHeldBackQueuePairEndsCleanly) {
