@@ -20,7 +20,7 @@ void RingRun::launch(std::size_t host, std::span<const TxDesc> descs, std::span<
   Channel* const channel = channel_of(host, descs.front().path);
   if (channel == nullptr) return Run::launch(host, descs, leaving);
   if (const auto [connection, side] = owner(host, descs.front().src_qpn);
-      connection != nullptr && paced(connection->ends[side]))
+      connection != nullptr && paced(*connection->ends[side].qp))
     points_.hit(RingPoint::kPacedWhole);
   if (mixed_) points_.hit(RingPoint::kMixed);
   // One by one when a source may be gone, so that it is seen which one was.

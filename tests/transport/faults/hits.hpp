@@ -208,6 +208,9 @@ namespace tensorwire::transport::faults {
   X(kUcSendUnsignaled, "unreliable send completion: success, not signaled") \
   X(kUcSendFlushed, "unreliable send completion: flushed")              \
   X(kUcSendProtection, "unreliable send completion: local protection error") \
+  X(kUcPaced, "unreliable connection held back by its rate")            \
+  X(kUcCnpSent, "unreliable connection tells of a marked packet")       \
+  X(kUcCnpHeeded, "unreliable connection heeds a CNP")                  \
   X(kUcAbort, "fault: unreliable connection set to ERR")                \
   X(kUcRestart, "fault: one end of an unreliable connection restarted") \
   X(kUcDeregister, "fault: region of an unreliable connection deregistered") \

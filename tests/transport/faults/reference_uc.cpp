@@ -119,7 +119,7 @@ void ReferenceUc::judge_message(const wire::Headers& headers, std::uint32_t byte
 
 void ReferenceUc::commit(const Judgement& judgement, const wire::Headers& headers, std::uint32_t bytes) {
   if (judgement.plan == RxPlan::kCongestion)
-    return hits_(config.dcqcn.enabled ? Point::kCnpHeeded : Point::kCnpIgnored);
+    return hits_(config.dcqcn.enabled ? Point::kUcCnpHeeded : Point::kCnpIgnored);
   hits_(judgement.point);
   if (judgement.plan == RxPlan::kExecute) return execute(headers, bytes);
   message_ = Message::kNone;

@@ -25,6 +25,7 @@ class ReferenceUc final : public ReferenceUnanswered {
   ReferenceCongestion congestion;
 
  private:
+  void stop_receiving() override { congestion.stop(); }
   void judge_message(const wire::Headers& headers, std::uint32_t bytes, Judgement& judgement) const;
   void execute(const wire::Headers& headers, std::uint32_t bytes);
 

@@ -176,6 +176,7 @@ void ReferenceUnanswered::enter_error() {
   state = QpState::kErr;
   draining_ = false;
   flush_sends();
+  stop_receiving();
   message_ = Message::kNone;
   flush_receives();
   if (shared_ != nullptr) events.push_back(AsyncEvent::kLastWqeReached);

@@ -82,6 +82,8 @@ class ReferenceUnanswered : public ReferenceReceiver {
   void check_sent(const TxDesc& desc) const;
   void on_packet_sent();
   void enter_error();
+  /// ERR: of what its service keeps for the receiving half.
+  virtual void stop_receiving() {}
 
  private:
   [[nodiscard]] bool accessible(const Send& send, std::uint32_t packet) const noexcept;

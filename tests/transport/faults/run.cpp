@@ -50,7 +50,7 @@ Run::Run(std::uint64_t seed, Workspace& workspace, Scenario (*choose)(Random&))
 
 void Run::make_later() {
   if (later_.below(3) == 0) scenario_.drain = 2'000 + later_.below(40'000);
-  if (!scenario_.engine.dcqcn.enabled && unreliable_.below(3) == 0) scenario_.unreliable = 1 + unreliable_.below(2);
+  if (unreliable_.below(3) == 0) scenario_.unreliable = 1 + unreliable_.below(2);
   if (windows_.below(4) == 0) scenario_.windows = 20'000 + windows_.below(100'000);
 }
 
@@ -205,6 +205,8 @@ void Run::handle(const Next& next) {
         ref.on_timer(now_);
         ref.congestion.on_timer(now_);
       }
+      for (UnreliableEnd& end : unreliable_ends_)
+        if (end.host_number == next.index) end.ref.congestion.on_timer(now_);
       return settle(next.index);
     case Event::kStep:
       return step(connections_[next.index], next.side);

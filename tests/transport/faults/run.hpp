@@ -153,11 +153,15 @@ class Run {
   [[nodiscard]] PacketSource source_of(const Packet& packet, bool datagram) const noexcept;
 
   // ---- congestion control (run_congestion.cpp)
+  /// visit(queue pair, its reference) for all of a host that congestion control may hold back.
+  template <typename Visit>
+  void visit_paced(std::size_t host, Visit&& visit) const;
+  [[nodiscard]] std::uint8_t ecn_bits() const noexcept { return scenario_.engine.dcqcn.enabled ? 2 : 0; }  // ECT(0)
   void note_pace(std::size_t host);
   void expect_pace(std::size_t host, std::span<const TxDesc> sent) const;
   void expect_congestion(const PacketSource& source, const wire::Headers& headers, const EngineCounters& before,
                          const SimHost& host, ReferenceCongestion& congestion);
-  [[nodiscard]] static bool paced(const End& end) noexcept;
+  [[nodiscard]] static bool paced(const QueuePair& qp) noexcept;
   void settle_rates(std::size_t host, Ps deadline);
 
   // ---- after every call of a host's engine (run_settle.cpp)
@@ -215,7 +219,7 @@ class Run {
     std::span<const std::byte> header;  ///< that, or nothing
     std::span<const std::byte> sent;
   } arrived_;
-  std::array<bool, 8> paced_before_{};  ///< by owner of the host that transmits
+  std::array<bool, 16> paced_before_{};  ///< of the host that transmits, as visit_paced() has them
   std::array<PathId, Adversary::kMaxHosts> paths_{};
   std::array<Ps, Adversary::kMaxHosts> blocked_until_{};
   Trace trace_;

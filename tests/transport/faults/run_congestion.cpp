@@ -13,41 +13,53 @@ namespace {
 constexpr std::uint64_t kFramingBytes = 82;
 constexpr std::uint64_t kLongestPaced = 1U << 20;
 
-const Congestion* congestion_of(const End& end) { return static_cast<const Qp&>(*end.qp).congestion.get(); }
+const Congestion* congestion_of(const QueuePair& qp) { return static_cast<const Qp&>(qp).congestion.get(); }
 
 bool is_data(wire::Opcode opcode) { return opcode != wire::Opcode::kRcAck && opcode != wire::Opcode::kCnp; }
 
 }  // namespace
 
-bool Run::paced(const End& end) noexcept {
-  const Congestion* congestion = congestion_of(end);
+bool Run::paced(const QueuePair& qp) noexcept {
+  const Congestion* congestion = congestion_of(qp);
   return congestion != nullptr && congestion->waiting;
 }
 
+template <typename Visit>
+void Run::visit_paced(std::size_t number, Visit&& visit) const {
+  for (std::size_t i = 0; i < owner_count_[number]; ++i) {
+    const End& end = owners_[number][i].connection->ends[owners_[number][i].side];
+    visit(*end.qp, end.ref.congestion);
+  }
+  for (const UnreliableEnd& end : unreliable_ends_)
+    if (end.host_number == number) visit(*end.qp, end.ref.congestion);
+}
+
 void Run::note_pace(std::size_t number) {
-  for (std::size_t i = 0; i < owner_count_[number]; ++i)
-    paced_before_[i] = paced(owners_[number][i].connection->ends[owners_[number][i].side]);
+  if (!scenario_.engine.dcqcn.enabled) return;
+  auto before = paced_before_.begin();
+  visit_paced(number, [&](const QueuePair& qp, const ReferenceCongestion&) { *before++ = paced(qp); });
 }
 
 /// Who was held back sent nothing; who is held back now sent no more than a burst before its last packet.
 void Run::expect_pace(std::size_t number, std::span<const TxDesc> sent) const {
-  if (!scenario_.engine.dcqcn.enabled) return;
-  for (std::size_t i = 0; i < owner_count_[number]; ++i) {
-    const End& end = owners_[number][i].connection->ends[owners_[number][i].side];
+  const DcqcnConfig& config = scenario_.engine.dcqcn;
+  if (!config.enabled) return;
+  auto before = paced_before_.begin();
+  visit_paced(number, [&](const QueuePair& qp, const ReferenceCongestion&) {
+    const bool was_paced = *before++;
     std::uint64_t bytes = 0;
     std::uint64_t last = 0;
     for (const TxDesc& desc : sent) {
-      if (desc.src_qpn != end.qpn || !is_data(desc.headers.opcode)) continue;
-      require(!paced_before_[i], "a queue pair that its rate holds back sends no data");
+      if (desc.src_qpn != qp.qpn() || !is_data(desc.headers.opcode)) continue;
+      require(!was_paced, "a queue pair that its rate holds back sends no data");
       last = std::min<std::uint64_t>(desc.payload_bytes, kLongestPaced) + kFramingBytes;
       bytes += last;
     }
-    const DcqcnConfig& config = scenario_.engine.dcqcn;
     // A byte counter that steps with every packet raises the rate, and so the burst, in the middle of it.
     const bool steady = config.variant == DcqcnVariant::kNic || config.increase_bytes > 1'000'000;
-    if (steady && congestion_of(end)->limiter().active())
+    if (steady && congestion_of(qp)->limiter().active())
       require(bytes - last <= config.burst_bytes, "no more than a burst leaves at once");
-  }
+  });
 }
 
 /// After a commit: marks are answered as the reference says, CNPs counted.
@@ -70,17 +82,18 @@ void Run::settle_rates(std::size_t number, Ps deadline) {
   const DcqcnConfig& config = scenario_.engine.dcqcn;
   const Ps next = hosts_[number].engine.next_deadline();
   bool held = false;
-  for (std::size_t i = 0; config.enabled && i < owner_count_[number]; ++i) {
-    const End& end = owners_[number][i].connection->ends[owners_[number][i].side];
-    held = held || paced(end);
-    deadline = std::min(deadline, end.ref.congestion.deadline());
-    const RateLimiter& limiter = congestion_of(end)->limiter();
-    if (!limiter.active()) continue;
+  const auto settle_one = [&](const QueuePair& qp, const ReferenceCongestion& reference) {
+    held = held || paced(qp);
+    if (paced(qp) && qp.init().type == QpType::kUc) hits_(Point::kUcPaced);
+    deadline = std::min(deadline, reference.deadline());
+    const RateLimiter& limiter = congestion_of(qp)->limiter();
+    if (!limiter.active()) return;
     require(limiter.rate() >= config.min_rate && limiter.rate() <= config.line_rate, "a rate stays between its limits");
     require(limiter.target() <= config.line_rate && limiter.alpha() <= RateLimiter::kAlphaOne,
             "target and estimate stay between their limits");
     if (limiter.rate() == config.min_rate) hits_(Point::kSlowest);
-  }
+  };
+  if (config.enabled) visit_paced(number, settle_one);
   if (!held) return require(next == deadline, "the timer fires when the rules say");
   hits_(Point::kPaced);
   const auto longest = static_cast<Ps>((kLongestPaced + kFramingBytes + config.burst_bytes) * 8 *

@@ -78,12 +78,11 @@ void Run::transmit(std::size_t number) {
     require(connection != nullptr, "a packet belongs to a queue pair");
     ReferenceQp& ref = connection->ends[side].ref;
     packet = connection->blank(side, Truth::kGenuine);
-    const std::uint8_t ecn = scenario_.engine.dcqcn.enabled ? 2 : 0;  // ECT(0)
     if (desc.headers.opcode == wire::Opcode::kCnp) {
       ref.congestion.on_cnp_sent(desc, ref.config.peer_qpn, ref.config.peer);
       continue;
     }
-    require(desc.av->traffic_class == (connection->ends[side].traffic_class | ecn),
+    require(desc.av->traffic_class == (connection->ends[side].traffic_class | ecn_bits()),
             "a packet has its class and ECN bits");
     // A local request closes a window between two of these packets: control packets come behind it, a response that is
     // not the next one was.

@@ -32,7 +32,7 @@ void Run::settle(std::size_t number) {
   for (std::size_t i = 0; i < owner_count_[number]; ++i) {
     End& end = owners_[number][i].connection->ends[owners_[number][i].side];
     // Found out when its packet is due, which the rate of the queue pair may put off.
-    if (!paced(end)) end.ref.end_broken_repetitions();
+    if (!paced(*end.qp) && !end.host->engine.has_tx()) end.ref.end_broken_repetitions();
     discover_failure(end);
     end.ref.settle_drain();
     end.ref.event_over();
@@ -166,7 +166,9 @@ void Run::discover_failure(End& end) {
   const auto& events = end.host->events.all;
   const std::pair access_error{AsyncEvent::kQpAccessError, end.qpn};
   if (std::find(events.begin(), events.end(), std::pair{AsyncEvent::kQpFatal, end.qpn}) != events.end()) return;
-  if (end.ref.reply_broken() && std::find(events.begin(), events.end(), access_error) != events.end()) {
+  const bool refused = std::find(events.begin(), events.end(), access_error) != events.end();
+  if (refused) end.ref.end_broken_repetitions();  // those before the answer that failed
+  if (refused && end.ref.reply_broken()) {
     end.ref.fail_reply(wire::NakCode::kRemoteAccess, end.ref.reply_psn());
   } else if (end.ref.local_broken()) {
     end.ref.fail_head(WcStatus::kWindowBindError);
@@ -209,7 +211,7 @@ void Run::settle_egress(std::size_t number) {
   if (host.engine.has_tx()) return;
   for (const UnansweredEnd* end : unanswered_at_[number]) {
     require(end->reference().given() == 0, "what nobody answers completes when it has left");
-    const bool waits = blocked(number, end->path) || !window_open(number, end->path);
+    const bool waits = blocked(number, end->path) || !window_open(number, end->path) || paced(*end->qp);
     require(waits || !end->reference().ready(), "what nobody answers leaves");
   }
   std::optional<PathId> settled;
@@ -246,10 +248,10 @@ void Run::settle_path(std::size_t number, PathId path) {
     if (end.path != path) continue;
     const ReferenceQp& ref = end.ref;
     require(!ref.congestion.owed(), "a CNP can leave");
-    const bool waits = paced(end) && ref.replies_pending();
+    const bool waits = paced(*end.qp) && ref.replies_pending();
     require(waits || (ref.owed == ReferenceQp::Owed::kNothing && !ref.replies_pending()),
             "what is owed to the peer can leave");
-    require(!path_open || paced(end) || !ref.ready(), "what may be sent can leave");
+    require(!path_open || paced(*end.qp) || !ref.ready(), "what may be sent can leave");
   }
 }
 

@@ -75,7 +75,6 @@ void Run::disturb_unreliable() {
 // ---- egress
 
 void Run::label_unreliable(Packet& packet, const TxDesc& desc, UnreliableEnd& end) {
-  const ReferenceUnanswered::Send& send = end.ref.upcoming();
   packet = {};
   packet.to = static_cast<std::uint8_t>(end.peer().host_number);
   packet.source = end.gid;
@@ -87,14 +86,20 @@ void Run::label_unreliable(Packet& packet, const TxDesc& desc, UnreliableEnd& en
                                              [&](const UnreliableEnd& other) { return &other == &end; }) -
                                 unreliable_ends_.begin());
   packet.label.life = end.life;
+  if (desc.headers.opcode == wire::Opcode::kCnp) {
+    hits_(Point::kUcCnpSent);
+    return end.ref.congestion.on_cnp_sent(desc, end.peer().qpn, end.peer().gid);
+  }
+  require(desc.av->traffic_class == (end.traffic_class | ecn_bits()), "a packet has its class and ECN bits");
   packet.label.number = end.ref.sent();
-  packet.label.operation = static_cast<std::uint32_t>(send.wr_id);
+  packet.label.operation = static_cast<std::uint32_t>(end.ref.upcoming().wr_id);
   packet.label.offset = end.ref.offset();
   end.ref.on_sent(desc);
 }
 
 void Run::launch_unreliable(std::size_t number, const TxDesc& desc, Leaving& leaving) {
   Packet& packet = leaving.packet;
+  if (desc.headers.opcode == wire::Opcode::kCnp) return adversary_.send(number, std::move(packet), leaving.departure);
   const UnreliableEnd::Message& message = unreliable_ends_[packet.label.connection].messages[packet.label.operation];
   const std::byte* payload = packet.bytes.data() + wire::header_bytes(desc.headers.opcode);
   const std::byte* truth = hosts_[number].arena.at(message.source) + packet.label.offset;
@@ -135,6 +140,7 @@ void Run::deliver_unreliable(const Packet& packet, const wire::Parsed& parsed, U
   if (judgement.plan == RxPlan::kExecute) follow_message(packet.label, headers, bytes, judgement, end);
   const EngineCounters before = end.host->engine.counters();
   end.host->engine.commit(verdict, headers, bytes, now_);
+  expect_congestion(source, headers, before, *end.host, end.ref.congestion);
   end.ref.commit(judgement, headers, bytes);
   expect_counted(before, end.host->engine.counters(), judgement.plan);
   settle(packet.to);

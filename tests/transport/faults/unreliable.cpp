@@ -55,6 +55,7 @@ void UnreliableEnd::bring_up(Ps now) {
   config.pd = host->pd;
   config.access = scenario_.has(Fault::kDefect) && random_.below(8) == 0 ? 0 : kAccessRemoteWrite;
   config.mtu = mtu_bytes(mtu_);
+  config.dcqcn = scenario_.engine.dcqcn;
   config.sq_psn = life++ != 0             ? ref.config.sq_psn + kLivesApart + random_.below(kLivesApart)
                   : random_.below(2) == 0 ? wire::kPsnMask - random_.below(60)  // soon at the wrap
                                           : random_.below(1U << 24);
@@ -70,7 +71,7 @@ void UnreliableEnd::bring_up(Ps now) {
   attr.has_grh = true;
   attr.av.local = gid;
   attr.av.remote = config.peer;
-  attr.av.traffic_class = static_cast<std::uint8_t>(random_.below(64) << 2);
+  attr.av.traffic_class = traffic_class = static_cast<std::uint8_t>(random_.below(64) << 2);
   attr.dest_qpn = config.peer_qpn;
   attr.path_mtu = mtu_;
   attr.rq_psn = config.rq_psn;

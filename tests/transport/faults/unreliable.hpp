@@ -44,6 +44,7 @@ class UnreliableEnd final : public UnansweredEnd {
   std::vector<Message> messages;  ///< by work request
   Arriving arriving;
   wire::Gid gid;
+  std::uint8_t traffic_class = 0;  ///< as configured; the engine adds the ECN bits
   std::uint32_t life = 0;
 
  private:
