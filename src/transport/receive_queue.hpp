@@ -17,7 +17,9 @@ namespace tensorwire::transport {
 class ReceiveQueue {
  public:
   ReceiveQueue(const QpCaps& caps, SharedReceiveQueue* shared)
-      : shared_(shared), ring_(shared == nullptr ? caps.max_recv_wr : 0, shared == nullptr ? caps.max_recv_sge : 0) {}
+      : shared_(shared),
+        ring_(shared == nullptr ? caps.max_recv_wr : 0, shared == nullptr ? caps.max_recv_sge : 0,
+              caps.late_rings || shared != nullptr) {}
 
   /// The posting thread. Returns 0, ENOMEM, or EINVAL: too many SGEs, or buffers go to the shared queue.
   int post(const RecvWr& wr) noexcept { return shared_ == nullptr ? ring_.post(wr) : EINVAL; }

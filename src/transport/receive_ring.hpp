@@ -1,6 +1,6 @@
 // A ring of posted receive buffers (scatter lists), allocated at creation: what a receive queue and a shared receive
-// queue are made of. One thread posts; the engine consumes, under its owner's lock. Ownership of an entry moves as in
-// send_queue.hpp.
+// queue are made of (late: allocated at the first post). One thread posts; the engine consumes, under its owner's lock.
+// Ownership of an entry moves as in send_queue.hpp.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ struct RecvWqe {
 
 class ReceiveRing {
  public:
-  ReceiveRing(std::uint32_t max_wr, std::uint32_t max_sge);
+  ReceiveRing(std::uint32_t max_wr, std::uint32_t max_sge, bool late = false);
 
   // ---- the posting thread
   /// Returns 0, EINVAL (too many SGEs) or ENOMEM (full).
@@ -37,6 +37,7 @@ class ReceiveRing {
   void clear() noexcept { freed_.store(posted_.load(std::memory_order_acquire), std::memory_order_release); }
 
  private:
+  void allocate();
   [[nodiscard]] std::uint32_t head() const noexcept { return freed_.load(std::memory_order_relaxed); }
 
   std::uint32_t capacity_;

@@ -3,13 +3,18 @@
 namespace tensorwire::transport {
 
 void ResponderResources::reset(std::uint32_t depth) noexcept {
-  depth_ = depth;
+  set_depth(depth);
   first_ = count_ = pending_ = 0;
+}
+
+void ResponderResources::set_depth(std::uint32_t depth) noexcept {
+  depth_ = depth;
+  if (depth != 0 && records_.empty()) records_.resize(kMaxRdAtomic);
 }
 
 void ResponderResources::resize(std::uint32_t depth) noexcept {
   while (count_ > depth) forget_oldest();
-  depth_ = depth;
+  set_depth(depth);
 }
 
 void ResponderResources::forget_oldest() noexcept {

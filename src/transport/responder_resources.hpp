@@ -1,13 +1,13 @@
 // The responder's memory of READs and atomics: the last max_dest_rd_atomic of them, so that a duplicate can be answered
 // again (a READ by reading again, an atomic with the value it found then), and what of their answers has yet to leave.
-// A fixed ring inside its Responder.
+// A ring of its Responder; there is none while the queue pair may not be asked for any.
 //
 // Requests are known by their position: the number of PSNs executed before them, in 64 bits, so that a record is never
 // taken for one a lap of the PSN circle later.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "transport/attributes.hpp"
 #include "wire/opcode.hpp"
@@ -60,12 +60,13 @@ class ResponderResources {
   void drop_replies() noexcept;
 
  private:
+  void set_depth(std::uint32_t depth) noexcept;
   void forget_oldest() noexcept;
   /// Record number n counted from the oldest that is kept.
   [[nodiscard]] FetchRecord& at(std::uint32_t n) noexcept { return records_[(first_ + n) % kMaxRdAtomic]; }
   [[nodiscard]] const FetchRecord& at(std::uint32_t n) const noexcept { return records_[(first_ + n) % kMaxRdAtomic]; }
 
-  std::array<FetchRecord, kMaxRdAtomic> records_;
+  std::vector<FetchRecord> records_;  ///< kMaxRdAtomic, from the first depth on that is not 0
   std::uint32_t depth_ = 0;
   std::uint32_t first_ = 0;
   std::uint32_t count_ = 0;

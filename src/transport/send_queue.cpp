@@ -24,12 +24,19 @@ SendQueue::SendQueue(const QpCaps& caps, QpType type)
       mask_(std::bit_ceil(std::max(caps.max_send_wr, 1U)) - 1),
       max_sge_(caps.max_send_sge),
       max_inline_(caps.max_inline_data),
-      entries_(std::size_t{mask_} + 1),
-      sges_((std::size_t{mask_} + 1) * max_sge_),
-      inline_((std::size_t{mask_} + 1) * max_inline_),
-      operands_(type == QpType::kRc ? std::size_t{mask_} + 1 : 0),
-      bindings_(type != QpType::kUd ? std::size_t{mask_} + 1 : 0),
-      targets_(type == QpType::kUd ? std::size_t{mask_} + 1 : 0) {}
+      type_(type) {
+  if (!caps.late_rings) allocate();
+}
+
+void SendQueue::allocate() {
+  const std::size_t entries = std::size_t{mask_} + 1;
+  entries_.resize(entries);
+  sges_.resize(entries * max_sge_);
+  inline_.resize(entries * max_inline_);
+  if (type_ == QpType::kRc) operands_.resize(entries);
+  if (type_ != QpType::kUd) bindings_.resize(entries);
+  if (type_ == QpType::kUd) targets_.resize(entries);
+}
 
 std::span<const Sge> SendQueue::sges(std::uint32_t index) const noexcept {
   return {sges_.data() + std::size_t{index & mask_} * max_sge_, at(index).sge_count};
@@ -40,6 +47,8 @@ const std::byte* SendQueue::inline_bytes(std::uint32_t index) const noexcept {
 }
 
 int SendQueue::post(const SendWr& wr) noexcept {
+  if (entries_.empty()) [[unlikely]]
+    allocate();
   if (wr.opcode > WrOpcode::kSendInvalidate) return EOPNOTSUPP;
   if (wr.sges.size() > max_sge_) return EINVAL;
   std::uint64_t length = 0;

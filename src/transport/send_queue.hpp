@@ -1,4 +1,5 @@
-// The send queue: a ring of work-queue entries, their scatter lists and their inline bytes, all allocated at creation.
+// The send queue: a ring of work-queue entries, their scatter lists and their inline bytes, all allocated at creation
+// (or at the first post: QpCaps::late_rings).
 // One thread posts; the engine consumes, under its owner's lock. The two share two counters and nothing else: an entry
 // belongs to the poster until `posted_` passes it, then to the engine until `freed_` passes it.
 #pragma once
@@ -74,10 +75,13 @@ class SendQueue {
   void clear() noexcept { freed_.store(posted(), std::memory_order_release); }
 
  private:
+  void allocate();
+
   std::uint32_t capacity_;
   std::uint32_t mask_;
   std::uint32_t max_sge_;
   std::uint32_t max_inline_;
+  QpType type_;
   std::vector<SendWqe> entries_;
   std::vector<Sge> sges_;
   std::vector<std::byte> inline_;

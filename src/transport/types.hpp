@@ -199,6 +199,7 @@ struct QpCaps {
   std::uint32_t max_send_sge = 1;
   std::uint32_t max_recv_sge = 1;
   std::uint32_t max_inline_data = 0;
+  bool late_rings = false;  ///< memory for a ring comes with the first post, which allocates: for many idle queue pairs
 };
 
 // Bits of the attribute mask of modify_qp (IB specification table 96 "QP state transition properties").
