@@ -1,0 +1,74 @@
+// How fast the simulated fabric is: a random permutation on a three-tier fat tree, each host sending to one other, the
+// real engine at both ends, an acknowledgement for every packet, PFC, ECN and DCQCN on.
+//
+//   fabric_speed [K [BYTES]]     K: ports of a switch (8: 128 hosts, 16: 1,024); bytes that each host sends
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/random.hpp"
+#include "fabric/flow.hpp"
+
+namespace tensorwire::fabric {
+namespace {
+
+std::vector<HostId> permutation(std::uint32_t hosts, std::uint64_t seed) {
+  std::vector<HostId> to(hosts);
+  std::iota(to.begin(), to.end(), 0U);
+  Random random(seed);
+  for (HostId host = hosts - 1; host > 0; --host) std::swap(to[host], to[random.below(host)]);  // nobody stays
+  return to;
+}
+
+void run(std::uint32_t k, std::uint32_t bytes, bool congestion_control) {
+  FabricConfig config;
+  config.engine.qp_window_bytes = 1U << 30;
+  config.engine.ack_coalesce = config.engine.ack_request_every = 1;
+  if (congestion_control) {
+    config.engine.dcqcn = transport::dcqcn_nic(100'000'000'000);
+    config.switches.ecn = {true, 400'000, 1'600'000, 200'000};
+  }
+  Fabric fabric(fat_tree(k, {}), config);
+  std::vector<std::unique_ptr<Flow>> flows;
+  const std::vector<HostId> to = permutation(fabric.host_count(), 1);
+  for (HostId host = 0; host < fabric.host_count(); ++host) {
+    FlowConfig flow;
+    flow.from = host;
+    flow.to = to[host];
+    flow.message_bytes = bytes;
+    flows.push_back(std::make_unique<Flow>(fabric, flow));
+  }
+  const Ps started = monotonic_now();
+  fabric.run(10 * kSecond);
+  const double wall = static_cast<double>(monotonic_now() - started) / kSecond;
+  const FabricCounters& counters = fabric.counters();
+  Ps first = kNever, last = 0;
+  for (const auto& flow : flows) {
+    if (!flow->finished()) std::abort();
+    first = std::min(first, flow->finished_at());
+    last = std::max(last, flow->finished_at());
+  }
+  fmt::print(
+      "{} hosts x {} B, {}: {:.2f} M data-packet hops/s, {:.2f} M hops/s, {:.2f} M events/s, {:.2f} GB payload/s; "
+      "{} data hops, {:.3f} s; flows {:.1f} to {:.1f} us; {} marked, {} pauses, {} dropped\n",
+      fabric.host_count(), bytes, congestion_control ? "DCQCN" : "no congestion control",
+      static_cast<double>(counters.data_packet_hops) / wall / 1e6,
+      static_cast<double>(counters.packet_hops) / wall / 1e6, static_cast<double>(fabric.events()) / wall / 1e6,
+      static_cast<double>(counters.payload_bytes) / wall / 1e9, counters.data_packet_hops, wall,
+      static_cast<double>(first) / kMicrosecond, static_cast<double>(last) / kMicrosecond, counters.marked,
+      counters.pauses_sent, counters.dropped);
+}
+
+}  // namespace
+}  // namespace tensorwire::fabric
+
+int main(int argc, char** argv) {
+  const auto k = static_cast<std::uint32_t>(argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 8);
+  const auto bytes = static_cast<std::uint32_t>(argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 2'000'000);
+  tensorwire::fabric::run(k, bytes, false);
+  tensorwire::fabric::run(k, bytes, true);
+}

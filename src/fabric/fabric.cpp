@@ -1,0 +1,301 @@
+// The fabric: set-up, events, links and PFC.
+#include "fabric/fabric.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace tensorwire::fabric {
+
+namespace {
+
+constexpr std::uint32_t by_priority(PortId port, std::uint8_t priority) noexcept {
+  return port * static_cast<std::uint32_t>(kPriorities) + priority;
+}
+
+}  // namespace
+
+Fabric::Fabric(const Topology& topology, const FabricConfig& config)
+    : topology_(topology), config_(config), routes_(find_routes(topology)), random_(config.seed) {
+  ports_.resize(routes_.peer_of.size());
+  for (PortId port = 0; port < ports_.size(); ++port) {
+    Port& p = ports_[port];
+    const LinkConfig& link = topology.links[routes_.link_of[port]].config;
+    p.of_host = port < topology.hosts;
+    p.node = port;  // of a switch's port: below
+    p.peer = routes_.peer_of[port];
+    p.ps_per_byte = link.ps_per_byte;
+    p.delay = link.delay;
+    p.loss_per_million = link.loss_per_million;
+    p.lose_every = link.lose_every;
+    p.free.kind = EventKind::kPortFree;
+    p.free.target = port;
+  }
+  for (SwitchId at = 0; at < topology.switches.size(); ++at) {
+    const PortId first = routes_.first_port[at];
+    const std::uint32_t count = routes_.first_port[at + 1] - first;
+    if (SharedBuffer::pool_bytes(config.switches.buffer, count) == 0) {
+      throw Error{"build the fabric",
+                  fmt::format("the reserves and headroom of the {} ports of {} are larger than its buffer", count,
+                              topology.switches[at]),
+                  "Take a larger buffer or less headroom"};
+    }
+    for (PortId port = first; port < first + count; ++port) ports_[port].node = at;
+    switches_.push_back(
+        {first, count, random_.next(), SharedBuffer{config.switches.buffer, count}, Random{random_.next()}});
+  }
+  for (HostId host = 0; host < topology.hosts; ++host) {
+    transport::EngineConfig engine = config.engine;
+    engine.seed = random_.next();
+    hosts_.push_back(std::make_unique<Host>(host, config.hosts, engine));
+  }
+}
+
+Fabric::~Fabric() = default;
+
+Fabric::Pair Fabric::connect(HostId a, HostId b, const ConnectionConfig& config, QpUser* user_a, QpUser* user_b) {
+  Host& host_a = *hosts_[a];
+  Host& host_b = *hosts_[b];
+  const Pair pair{&host_a.create_qp(config, user_a), &host_b.create_qp(config, user_b)};
+  host_a.connect(*pair.a, config, host_b.gid, pair.b->qpn(), random_.next());
+  host_b.connect(*pair.b, config, host_a.gid, pair.a->qpn(), random_.next());
+  return pair;
+}
+
+// ---- events
+
+void Fabric::push_pooled(EventKind kind, std::uint32_t target, Ps time) {
+  PooledEvent* event = static_cast<PooledEvent*>(free_events_);
+  if (event != nullptr) {
+    free_events_ = event->next;
+  } else {
+    event = &pooled_.emplace_back();
+  }
+  event->kind = kind;
+  event->target = target;
+  events_.push(*event, time);
+}
+
+void Fabric::recycle(Event& event) noexcept {
+  event.next = free_events_;
+  free_events_ = &event;
+}
+
+void Fabric::call_at(Ps time, Actor& actor) {
+  if (free_events_ == nullptr) recycle(pooled_.emplace_back());
+  static_cast<PooledEvent*>(free_events_)->actor = &actor;
+  push_pooled(EventKind::kActor, 0, time);
+}
+
+bool Fabric::run(Ps limit) {
+  stopped_ = false;
+  while (!stopped_) {
+    Event* const event = events_.pop(limit);
+    if (event == nullptr) {
+      const bool more = !events_.empty();
+      if (more) now_ = std::max(now_, limit);
+      return more;
+    }
+    now_ = event->time;
+    handle(*event);
+  }
+  return false;
+}
+
+void Fabric::handle(Event& event) {
+  const std::uint32_t target = event.target;
+  switch (event.kind) {
+    case EventKind::kArrival:
+      return on_arrival(target, static_cast<Packet&>(event));
+    case EventKind::kPortFree:
+      return on_port_free(target);
+    case EventKind::kDrained:
+      return drain(target, static_cast<Packet&>(event));
+    case EventKind::kPauseExpiry:
+      recycle(event);
+      return on_pause_expiry(target / kPriorities, target % kPriorities);
+    case EventKind::kPauseRepeat:
+      recycle(event);
+      return on_pause_repeat(target / kPriorities, target % kPriorities);
+    case EventKind::kHostTimer:
+      recycle(event);
+      return on_host_timer(target, event.time);
+    case EventKind::kCompletions:
+      recycle(event);
+      return on_completions(target);
+    case EventKind::kPosts:
+      recycle(event);
+      return on_posts(target);
+    case EventKind::kActor:
+      recycle(event);
+      return static_cast<PooledEvent&>(event).actor->act(now_);
+  }
+}
+
+// ---- links
+
+bool Fabric::loses(Port& port, const Packet& packet) noexcept {
+  if (port.loss_per_million != 0 && random_.chance(port.loss_per_million)) return true;
+  return port.lose_every != 0 && packet.type == PacketKind::kData && port.counters.data_packets % port.lose_every == 0;
+}
+
+void Fabric::transmit(PortId id, Packet& packet) {
+  Port& port = ports_[id];
+  port.busy_until = now_ + packet.wire_bytes * port.ps_per_byte;
+  ++port.counters.packets;
+  port.counters.bytes += packet.wire_bytes;
+  ++counters_.packet_hops;
+  if (packet.type == PacketKind::kData) {
+    ++port.counters.data_packets;
+    ++counters_.data_packet_hops;
+  }
+  if ((port.loss_per_million | port.lose_every) != 0 && loses(port, packet)) {
+    ++port.counters.lost;
+    ++counters_.lost;
+    return packets_.give_back(packet);
+  }
+  packet.kind = EventKind::kArrival;
+  packet.target = port.peer;
+  events_.push(packet, port.busy_until + port.delay);
+}
+
+void Fabric::wake_when_free(PortId id) {
+  Port& port = ports_[id];
+  if (port.wakes) return;
+  port.wakes = true;
+  events_.push(port.free, std::max(port.busy_until, now_));
+}
+
+void Fabric::on_port_free(PortId id) {
+  Port& port = ports_[id];
+  port.wakes = false;
+  if (port.of_host) {
+    send_from_host(id);
+  } else {
+    send_from_switch(id);
+  }
+}
+
+void Fabric::on_arrival(PortId id, Packet& packet) {
+  if (packet.type == PacketKind::kPause) {
+    on_pause(id, packet);
+    packets_.give_back(packet);
+  } else if (ports_[id].of_host) {
+    arrive_at_host(ports_[id].node, packet);
+  } else {
+    forward(id, packet);
+  }
+}
+
+// ---- PFC
+
+void Fabric::send_pause(PortId id, std::uint8_t priority, std::uint16_t quanta) {
+  Packet& packet = packets_.take();
+  packet.type = PacketKind::kPause;
+  packet.priority = priority;
+  packet.quanta = quanta;
+  packet.wire_bytes = kPauseBytes;
+  packet.payload_bytes = 0;
+  Port& port = ports_[id];
+  if (quanta != 0) {
+    ++port.counters.pauses_sent;
+    ++counters_.pauses_sent;
+  }
+  port.pauses.push(packet);
+  wake_when_free(id);
+}
+
+void Fabric::on_pause(PortId id, const Packet& packet) {
+  Port& port = ports_[id];
+  const Ps length = Ps{packet.quanta} * kQuantumBytes * port.ps_per_byte;
+  port.paused_until[packet.priority] = now_ + length;
+  if (length != 0) {
+    push_pooled(EventKind::kPauseExpiry, by_priority(id, packet.priority), now_ + length);
+  }
+  set_paused(id, packet.priority, length != 0);
+}
+
+void Fabric::on_pause_expiry(PortId id, std::uint8_t priority) {
+  if (ports_[id].paused_until[priority] <= now_) set_paused(id, priority, false);
+}
+
+void Fabric::set_paused(PortId id, std::uint8_t priority, bool paused) {
+  Port& port = ports_[id];
+  if (port.is_paused(priority) == paused) return;
+  port.paused = static_cast<std::uint8_t>(port.paused ^ 1U << priority);
+  if (paused) {
+    port.paused_since[priority] = now_;
+  } else {
+    port.counters.paused_time[priority] += now_ - port.paused_since[priority];
+    wake_when_free(id);
+  }
+  if (port.of_host) hosts_[port.node]->engine.set_path_blocked(priority, paused);
+}
+
+void Fabric::ask_pause(PortId id, std::uint8_t priority) {
+  Port& port = ports_[id];
+  port.asks_pause = static_cast<std::uint8_t>(port.asks_pause | 1U << priority);
+  port.asked_since[priority] = now_;
+  send_pause(id, priority, config_.switches.pause_quanta);
+  if ((port.repeats_pause >> priority & 1) != 0) return;
+  port.repeats_pause = static_cast<std::uint8_t>(port.repeats_pause | 1U << priority);
+  const Ps length = Ps{config_.switches.pause_quanta} * kQuantumBytes * port.ps_per_byte;
+  push_pooled(EventKind::kPauseRepeat, by_priority(id, priority), now_ + length / 2);
+}
+
+void Fabric::end_pause(PortId id, std::uint8_t priority) {
+  Port& port = ports_[id];
+  port.asks_pause = static_cast<std::uint8_t>(port.asks_pause & ~(1U << priority));
+  port.counters.silent_time_asked[priority] += now_ - port.asked_since[priority];
+  send_pause(id, priority, 0);
+}
+
+void Fabric::on_pause_repeat(PortId id, std::uint8_t priority) {
+  Port& port = ports_[id];
+  if ((port.asks_pause >> priority & 1) == 0) {
+    port.repeats_pause = static_cast<std::uint8_t>(port.repeats_pause & ~(1U << priority));
+    return;
+  }
+  send_pause(id, priority, config_.switches.pause_quanta);
+  const Ps length = Ps{config_.switches.pause_quanta} * kQuantumBytes * port.ps_per_byte;
+  push_pooled(EventKind::kPauseRepeat, by_priority(id, priority), now_ + length / 2);
+}
+
+// ---- questions
+
+std::string Fabric::name_of(PortId port) const {
+  if (ports_[port].of_host) return fmt::format("host {}", port);
+  const SwitchId at = ports_[port].node;
+  return fmt::format("{} port {}", topology_.switches[at], port - switches_[at].first_port);
+}
+
+Ps Fabric::paused_time(PortId id, std::uint8_t priority) const noexcept {
+  const Port& port = ports_[id];
+  const Ps before = port.counters.paused_time[priority];
+  return port.is_paused(priority) ? before + now_ - port.paused_since[priority] : before;
+}
+
+std::uint64_t Fabric::hash() const noexcept {
+  std::uint64_t hash = mix64(static_cast<std::uint64_t>(now_));
+  const auto add = [&hash](std::uint64_t value) { hash = mix64(hash ^ value) + 0x9e3779b97f4a7c15ULL; };
+  for (PortId id = 0; id < ports_.size(); ++id) {
+    const PortCounters& counters = ports_[id].counters;
+    for (const std::uint64_t value : {counters.packets, counters.bytes, counters.marked, counters.lost,
+                                      counters.dropped, counters.pauses_sent, counters.longest_queue})
+      add(value);
+    add(static_cast<std::uint64_t>(ports_[id].busy_until));
+    for (std::uint8_t priority = 0; priority < kPriorities; ++priority)
+      add(static_cast<std::uint64_t>(paused_time(id, priority)));
+  }
+  for (const auto& host : hosts_) {
+    const transport::EngineCounters& counters = host->engine.counters();
+    for (const std::uint64_t value : {counters.tx_packets, counters.rx_packets, counters.retransmitted_packets,
+                                      counters.np_cnp_sent, counters.rp_cnp_handled})
+      add(value);
+  }
+  return hash;
+}
+
+}  // namespace tensorwire::fabric

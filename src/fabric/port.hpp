@@ -1,0 +1,77 @@
+// One end of a link: what waits to be sent there, the pauses it obeys, and who goes next. A port belongs to a host (its
+// queues then hold at most what the NIC has taken from the engine) or to a switch. Owned by the Fabric.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "fabric/packet.hpp"
+
+namespace tensorwire::fabric {
+
+/// Who goes next among the priorities of a port: those of weight 0 strictly before all others, the highest first; the
+/// others share what is left in proportion to their weights (deficit round robin: Shreedhar and Varghese, 1996).
+struct SchedulerConfig {
+  std::array<std::uint8_t, kPriorities> weights{};
+};
+
+struct PortCounters {
+  std::uint64_t packets = 0, bytes = 0, data_packets = 0;
+  std::uint64_t marked = 0;                         ///< ECN, as packets left this port
+  std::uint64_t lost = 0;                           ///< on the link behind it (FCS)
+  std::uint64_t dropped = 0;                        ///< on arrival by this port: no room in the switch
+  std::uint64_t pauses_sent = 0;                    ///< PFC frames with a time, to the other end
+  std::uint64_t longest_queue = 0;                  ///< bytes, all priorities
+  std::array<Ps, kPriorities> paused_time{};        ///< how long it was told to be silent
+  std::array<Ps, kPriorities> silent_time_asked{};  ///< how long its switch has had the other end silenced
+};
+
+struct Port {
+  // ---- the link
+  bool of_host = false;
+  std::uint32_t node = 0;  ///< host or switch
+  PortId peer = 0;
+  Ps ps_per_byte = 80;
+  Ps delay = 0;
+  std::uint32_t loss_per_million = 0;
+  std::uint32_t lose_every = 0;  ///< every so many data packets, exactly; 0: none
+
+  // ---- sending
+  Ps busy_until = 0;
+  bool wakes = false;  ///< `free` is pushed
+  std::uint8_t occupied = 0;
+  std::uint8_t paused = 0;
+  std::uint8_t asks_pause = 0;     ///< its switch wants the other end to be silent
+  std::uint8_t repeats_pause = 0;  ///< a kPauseRepeat is pushed
+  std::uint8_t turn = 0;           ///< weighted priorities: whose turn it is
+  std::uint64_t queued_bytes = 0;
+  std::array<std::uint64_t, kPriorities> queue_bytes{};
+  PacketQueue pauses;  ///< PFC frames, before everything else
+  std::array<PacketQueue, kPriorities> queues;
+  std::array<std::uint32_t, kPriorities> deficit{};
+  std::array<Ps, kPriorities> paused_until{};
+  std::array<Ps, kPriorities> paused_since{};
+  std::array<Ps, kPriorities> asked_since{};
+  Event free;
+
+  PortCounters counters;
+
+  void push(Packet& packet) noexcept {
+    const std::uint8_t priority = packet.priority;
+    queues[priority].push(packet);
+    occupied = static_cast<std::uint8_t>(occupied | 1U << priority);
+    queue_bytes[priority] += packet.wire_bytes;
+    queued_bytes += packet.wire_bytes;
+    if (queued_bytes > counters.longest_queue) counters.longest_queue = queued_bytes;
+  }
+  /// The packet whose turn it is; null when there is none, or all are paused.
+  [[nodiscard]] Packet* next(const SchedulerConfig& scheduler) noexcept;
+  [[nodiscard]] bool can_send() const noexcept { return !pauses.empty() || (occupied & ~paused) != 0; }
+  [[nodiscard]] bool is_paused(std::uint8_t priority) const noexcept { return (paused >> priority & 1) != 0; }
+
+ private:
+  Packet& pop(std::uint8_t priority) noexcept;
+  Packet& next_by_weight(const SchedulerConfig& scheduler, std::uint8_t candidates) noexcept;
+};
+
+}  // namespace tensorwire::fabric

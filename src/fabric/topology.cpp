@@ -1,0 +1,169 @@
+#include "fabric/topology.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+
+namespace tensorwire::fabric {
+
+Topology single_switch(std::uint32_t hosts, const LinkConfig& link) {
+  Topology topology;
+  topology.add_hosts(hosts);
+  const SwitchId only = topology.add_switch("switch");
+  for (HostId host = 0; host < hosts; ++host) topology.link_host(host, only, link);
+  return topology;
+}
+
+Topology dumbbell(std::uint32_t left, std::uint32_t right, const LinkConfig& host_link, const LinkConfig& trunk) {
+  Topology topology;
+  topology.add_hosts(left + right);
+  const SwitchId a = topology.add_switch("left");
+  const SwitchId b = topology.add_switch("right");
+  for (HostId host = 0; host < left + right; ++host) topology.link_host(host, host < left ? a : b, host_link);
+  topology.link_switches(a, b, trunk);
+  return topology;
+}
+
+Topology leaf_spine(std::uint32_t leaves, std::uint32_t spines, std::uint32_t hosts_per_leaf,
+                    const LinkConfig& host_link, const LinkConfig& uplink) {
+  Topology topology;
+  topology.add_hosts(leaves * hosts_per_leaf);
+  for (std::uint32_t leaf = 0; leaf < leaves; ++leaf) topology.add_switch(fmt::format("leaf {}", leaf));
+  for (std::uint32_t spine = 0; spine < spines; ++spine) topology.add_switch(fmt::format("spine {}", spine));
+  for (HostId host = 0; host < topology.hosts; ++host) topology.link_host(host, host / hosts_per_leaf, host_link);
+  for (SwitchId leaf = 0; leaf < leaves; ++leaf)
+    for (std::uint32_t spine = 0; spine < spines; ++spine) topology.link_switches(leaf, leaves + spine, uplink);
+  return topology;
+}
+
+Topology fat_tree(std::uint32_t k, const LinkConfig& link) {
+  const std::uint32_t half = k / 2;
+  Topology topology;
+  topology.add_hosts(k * half * half);
+  for (std::uint32_t pod = 0; pod < k; ++pod)
+    for (std::uint32_t n = 0; n < half; ++n) topology.add_switch(fmt::format("pod {} leaf {}", pod, n));
+  for (std::uint32_t pod = 0; pod < k; ++pod)
+    for (std::uint32_t n = 0; n < half; ++n) topology.add_switch(fmt::format("pod {} spine {}", pod, n));
+  for (std::uint32_t n = 0; n < half * half; ++n) topology.add_switch(fmt::format("core {}", n));
+  const std::uint32_t spines = k * half;  // the first one's number; the leaves come before
+  for (HostId host = 0; host < topology.hosts; ++host) topology.link_host(host, host / half, link);
+  for (std::uint32_t pod = 0; pod < k; ++pod) {
+    for (std::uint32_t leaf = 0; leaf < half; ++leaf)
+      for (std::uint32_t spine = 0; spine < half; ++spine)
+        topology.link_switches(pod * half + leaf, spines + pod * half + spine, link);
+    for (std::uint32_t spine = 0; spine < half; ++spine)
+      for (std::uint32_t core = 0; core < half; ++core)
+        topology.link_switches(spines + pod * half + spine, 2 * spines + spine * half + core, link);
+  }
+  return topology;
+}
+
+namespace {
+
+constexpr std::uint32_t kUnreached = ~std::uint32_t{0};
+
+/// Hops from every switch to `leaf`.
+std::vector<std::uint32_t> distances(const Routes& routes, const std::vector<SwitchId>& owner, SwitchId leaf,
+                                     std::uint32_t hosts) {
+  const std::size_t switches = routes.first_port.size() - 1;
+  std::vector<std::uint32_t> hops(switches, kUnreached);
+  std::vector<SwitchId> queue{leaf};
+  hops[leaf] = 0;
+  for (std::size_t head = 0; head < queue.size(); ++head) {
+    const SwitchId at = queue[head];
+    for (PortId port = routes.first_port[at]; port < routes.first_port[at + 1]; ++port) {
+      const PortId peer = routes.peer_of[port];
+      if (peer < hosts) continue;
+      const SwitchId next = owner[peer - hosts];
+      if (hops[next] != kUnreached) continue;
+      hops[next] = hops[at] + 1;
+      queue.push_back(next);
+    }
+  }
+  return hops;
+}
+
+void number_ports(const Topology& topology, Routes& routes) {
+  std::vector<std::uint32_t> counts(topology.switches.size());
+  std::vector<bool> linked(topology.hosts);
+  for (const Link& link : topology.links) {
+    for (const NodeRef& end : {link.a, link.b}) {
+      if (!end.host) {
+        ++counts[end.index];
+      } else if (linked[end.index]) {
+        throw Error{"build the fabric", fmt::format("host {} has more than one link", end.index), "Give it one"};
+      } else {
+        linked[end.index] = true;
+      }
+    }
+  }
+  for (HostId host = 0; host < topology.hosts; ++host)
+    if (!linked[host]) throw Error{"build the fabric", fmt::format("host {} has no link", host), "Give it one"};
+  PortId next = topology.hosts;
+  for (const std::uint32_t count : counts) {
+    routes.first_port.push_back(next);
+    next += count;
+  }
+  routes.first_port.push_back(next);
+  routes.peer_of.resize(next);
+  routes.link_of.resize(next);
+}
+
+void join_ports(const Topology& topology, Routes& routes) {
+  std::vector<PortId> next(routes.first_port.begin(), routes.first_port.end());
+  routes.leaf_of.resize(topology.hosts);
+  routes.port_to.resize(topology.hosts);
+  for (std::uint32_t index = 0; index < topology.links.size(); ++index) {
+    const Link& link = topology.links[index];
+    const auto take = [&](const NodeRef& end) { return end.host ? end.index : next[end.index]++; };
+    const PortId a = take(link.a);
+    const PortId b = take(link.b);
+    if (link.b.host)
+      throw Error{"build the fabric", "a link ends at a host that should be named first", "Swap its ends"};
+    routes.peer_of[a] = b;
+    routes.peer_of[b] = a;
+    routes.link_of[a] = routes.link_of[b] = index;
+    if (!link.a.host) continue;
+    routes.leaf_of[link.a.index] = link.b.index;
+    routes.port_to[link.a.index] = b;
+  }
+}
+
+}  // namespace
+
+Routes find_routes(const Topology& topology) {
+  Routes routes;
+  number_ports(topology, routes);
+  join_ports(topology, routes);
+  const auto switches = static_cast<SwitchId>(topology.switches.size());
+  std::vector<SwitchId> owner;
+  for (SwitchId at = 0; at < switches; ++at)
+    owner.insert(owner.end(), routes.first_port[at + 1] - routes.first_port[at], at);
+  std::vector<bool> has_hosts(switches);
+  for (const SwitchId leaf : routes.leaf_of) has_hosts[leaf] = true;
+
+  routes.leaf_count = switches;
+  routes.choices.resize(std::size_t{switches} * switches);
+  for (SwitchId leaf = 0; leaf < switches; ++leaf) {
+    if (!has_hosts[leaf]) continue;
+    const std::vector<std::uint32_t> hops = distances(routes, owner, leaf, topology.hosts);
+    for (SwitchId at = 0; at < switches; ++at) {
+      if (hops[at] == kUnreached && has_hosts[at]) {
+        throw Error{"build the fabric",
+                    fmt::format("no way leads from {} to {}", topology.switches[at], topology.switches[leaf]),
+                    "Link them"};
+      }
+      if (at == leaf || hops[at] == kUnreached) continue;
+      Routes::Choices& choices = routes.choices[std::size_t{at} * switches + leaf];
+      choices.first = static_cast<std::uint32_t>(routes.ports.size());
+      for (PortId port = routes.first_port[at]; port < routes.first_port[at + 1]; ++port) {
+        const PortId peer = routes.peer_of[port];
+        if (peer >= topology.hosts && hops[owner[peer - topology.hosts]] + 1 == hops[at]) routes.ports.push_back(port);
+      }
+      choices.count = static_cast<std::uint32_t>(routes.ports.size()) - choices.first;
+    }
+  }
+  return routes;
+}
+
+}  // namespace tensorwire::fabric

@@ -1,0 +1,88 @@
+// What is connected to what, before anything moves: hosts with one NIC each, switches, links; and where switches send
+// what is for whom (shortest paths, all of equal length). Plain values; builders for the usual shapes. Switches have
+// names ("leaf 3"), hosts are numbered.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/time.hpp"
+#include "fabric/packet.hpp"
+
+namespace tensorwire::fabric {
+
+struct NodeRef {
+  bool host = false;
+  std::uint32_t index = 0;
+
+  bool operator==(const NodeRef&) const = default;
+};
+
+struct LinkConfig {
+  Ps ps_per_byte = 80;  ///< 80 is 100 Gb/s; both directions
+  Ps delay = 1 * kMicrosecond;
+  std::uint32_t loss_per_million = 0;  ///< of packets, FCS errors
+  std::uint32_t lose_every = 0;        ///< of data packets, every so manieth exactly
+};
+
+struct Link {
+  NodeRef a, b;
+  LinkConfig config;
+};
+
+struct Topology {
+  std::uint32_t hosts = 0;
+  std::vector<std::string> switches;  ///< their names
+  std::vector<Link> links;
+
+  std::uint32_t add_hosts(std::uint32_t count) {
+    hosts += count;
+    return hosts - count;
+  }
+  std::uint32_t add_switch(std::string name) {
+    switches.push_back(std::move(name));
+    return static_cast<std::uint32_t>(switches.size() - 1);
+  }
+  void link_host(HostId host, SwitchId to, const LinkConfig& config) {
+    links.push_back({{true, host}, {false, to}, config});
+  }
+  void link_switches(SwitchId a, SwitchId b, const LinkConfig& config) {
+    links.push_back({{false, a}, {false, b}, config});
+  }
+};
+
+/// All hosts on one switch.
+[[nodiscard]] Topology single_switch(std::uint32_t hosts, const LinkConfig& link);
+/// `left` hosts, a switch, one link, a switch, `right` hosts.
+[[nodiscard]] Topology dumbbell(std::uint32_t left, std::uint32_t right, const LinkConfig& host_link,
+                                const LinkConfig& trunk);
+/// Every leaf has a link to every spine. Host h is on leaf h / hosts_per_leaf.
+[[nodiscard]] Topology leaf_spine(std::uint32_t leaves, std::uint32_t spines, std::uint32_t hosts_per_leaf,
+                                  const LinkConfig& host_link, const LinkConfig& uplink);
+/// Three tiers of switches with k ports each, k^3 / 4 hosts (Al-Fares et al., SIGCOMM 2008). k is even.
+[[nodiscard]] Topology fat_tree(std::uint32_t k, const LinkConfig& link);
+
+/// Where each switch sends what is for hosts of another switch. Ports are numbered through the whole fabric: those of
+/// hosts first (port h is host h's), then each switch's, in the order of the links.
+struct Routes {
+  std::vector<PortId> first_port;      ///< by switch, and one more
+  std::vector<std::uint32_t> link_of;  ///< by port
+  std::vector<PortId> peer_of;         ///< by port
+  std::vector<SwitchId> leaf_of;       ///< by host
+  std::vector<PortId> port_to;         ///< by host: the leaf's port towards it
+  struct Choices {
+    std::uint32_t first = 0, count = 0;  ///< of `ports`
+  };
+  std::vector<Choices> choices;  ///< [switch * switches + leaf]
+  std::vector<PortId> ports;
+
+  [[nodiscard]] const Choices& towards(SwitchId from, SwitchId leaf) const noexcept {
+    return choices[std::size_t{from} * leaf_count + leaf];
+  }
+  std::size_t leaf_count = 0;  ///< switches
+};
+/// @throws Error when a host has no switch or several, or two hosts cannot reach each other.
+[[nodiscard]] Routes find_routes(const Topology& topology);
+
+}  // namespace tensorwire::fabric

@@ -1,0 +1,163 @@
+// The parts of the fabric, one by one.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "fabric/event_queue.hpp"
+#include "fabric/port.hpp"
+#include "fabric/shared_buffer.hpp"
+#include "fabric/topology.hpp"
+
+namespace tensorwire::fabric {
+namespace {
+
+// ---- the calendar queue against an ordered map
+
+/// Delays from `shortest` to 1000 times that, now and then far ahead, now and then none.
+void compare_with_a_map(std::uint64_t seed, std::uint32_t shortest) {
+  Random random(seed);
+  EventQueue queue;
+  std::map<std::pair<Ps, std::uint64_t>, const Event*> expected;
+  std::deque<Event> events(2000);
+  std::uint64_t order = 0;
+  const auto push = [&](Event& event) {
+    Ps delay = Ps{random.below(1000)} * shortest;
+    if (random.chance(10'000)) delay *= 100'000;
+    if (random.chance(50'000)) delay = 0;
+    queue.push(event, queue.now() + delay);
+    expected.emplace(std::pair{event.time, order++}, &event);
+  };
+  for (Event& event : events) push(event);
+  for (int n = 0; n < 200'000; ++n) {
+    const auto next = expected.begin();
+    EXPECT_EQ(queue.pop(next->first.first - 1), nullptr);
+    Event* const event = queue.pop(kNever);
+    ASSERT_EQ(event, next->second) << "after " << n << " events, seed " << seed;
+    expected.erase(next);
+    if (n % 50'000 == 49'999) shortest *= 30;  // another density: the width of the buckets follows
+    push(*event);
+  }
+  for (; !expected.empty(); expected.erase(expected.begin())) ASSERT_EQ(queue.pop(kNever), expected.begin()->second);
+  EXPECT_TRUE(queue.empty());
+  EXPECT_EQ(queue.pop(kNever), nullptr);
+}
+
+TEST(EventQueue, GivesWhatAnOrderedMapGives) {
+  compare_with_a_map(1, 1);
+  compare_with_a_map(2, 1000);
+  compare_with_a_map(3, 100'000);
+}
+
+// ---- the shared buffer
+
+BufferConfig small_buffer() {
+  BufferConfig config;
+  config.bytes = 1'000'000;
+  config.reserve_bytes = 0;
+  config.headroom_bytes = 50'000;
+  return config;
+}
+
+TEST(SharedBuffer, GreedyPortsSettleAtTheirShares) {  // alpha B / (1 + k alpha) each
+  for (const int alpha_log2 : {-3, 0, 2}) {
+    BufferConfig config = small_buffer();
+    config.alpha_log2 = alpha_log2;
+    constexpr std::uint32_t kPorts = 3;
+    SharedBuffer buffer(config, kPorts);
+    std::array<std::uint64_t, kPorts> held{};
+    for (int round = 0; round < 10'000; ++round)
+      for (std::uint32_t port = 0; port < kPorts; ++port)
+        if (!buffer.wants_pause(port, 3) && buffer.take(port, 3, 100)) held[port] += 100;
+    const double alpha = alpha_log2 >= 0 ? 1 << alpha_log2 : 1.0 / (1 << -alpha_log2);
+    const double share = alpha * 850'000 / (1 + kPorts * alpha);
+    for (const std::uint64_t bytes : held) EXPECT_NEAR(static_cast<double>(bytes), share, 0.01 * share);
+  }
+}
+
+TEST(SharedBuffer, HeadroomIsForLosslessPrioritiesOnly) {
+  SharedBuffer buffer(small_buffer(), 2);
+  while (!buffer.wants_pause(0, 3)) ASSERT_TRUE(buffer.take(0, 3, 1000));
+  std::uint64_t beyond = 0;
+  while (buffer.take(0, 3, 1000)) beyond += 1000;
+  EXPECT_NEAR(static_cast<double>(beyond), 50'000, 1000);
+  while (buffer.take(1, 0, 1000)) {
+  }
+  EXPECT_FALSE(buffer.wants_pause(1, 0));
+  EXPECT_LE(buffer.used(), small_buffer().bytes);
+}
+
+TEST(SharedBuffer, ResumesBelowTheThresholdAndForgetsNothing) {
+  SharedBuffer buffer(small_buffer(), 2);
+  Random random(7);
+  std::deque<std::uint32_t> held;
+  while (!buffer.wants_pause(0, 3)) {
+    held.push_back(64 + random.below(4000));
+    ASSERT_TRUE(buffer.take(0, 3, held.back()));
+  }
+  for (int n = 0; n < 5; ++n) {
+    held.push_back(4160);
+    ASSERT_TRUE(buffer.take(0, 3, held.back()));
+  }
+  EXPECT_FALSE(buffer.may_resume(0, 3));
+  for (; !held.empty(); held.pop_front()) buffer.release(0, 3, held.front());
+  EXPECT_TRUE(buffer.may_resume(0, 3));
+  EXPECT_EQ(buffer.used(), 0U);
+  EXPECT_EQ(buffer.threshold(), SharedBuffer::pool_bytes(small_buffer(), 2));
+}
+
+// ---- who goes next
+
+TEST(Port, WeightsShareAndStrictGoesFirst) {
+  Port port;
+  PacketPool pool;
+  SchedulerConfig scheduler;
+  scheduler.weights[0] = 1;
+  scheduler.weights[3] = 3;
+  const auto add = [&](std::uint8_t priority) {
+    Packet& packet = pool.take();
+    packet.priority = priority;
+    packet.wire_bytes = 1000;
+    port.push(packet);
+  };
+  for (int n = 0; n < 400; ++n)
+    for (const int priority : {0, 3}) add(static_cast<std::uint8_t>(priority));
+  add(6);
+  EXPECT_EQ(port.next(scheduler)->priority, 6);
+  std::array<int, kPriorities> sent{};
+  for (int n = 0; n < 400; ++n) ++sent[port.next(scheduler)->priority];
+  EXPECT_NEAR(sent[3], 300, 15);
+  port.paused = 1U << 3;
+  for (int n = 0; n < 100; ++n) EXPECT_EQ(port.next(scheduler)->priority, 0);
+}
+
+// ---- topologies
+
+TEST(Topology, AFatTreeHasAllShortestPaths) {
+  const Routes routes = find_routes(fat_tree(4, {}));
+  EXPECT_EQ(routes.leaf_of.size(), 16U);
+  EXPECT_EQ(routes.towards(routes.leaf_of[0], routes.leaf_of[2]).count, 2U);   // the pod's spines
+  EXPECT_EQ(routes.towards(routes.leaf_of[0], routes.leaf_of[15]).count, 2U);  // likewise, then cores
+  EXPECT_EQ(routes.towards(8, routes.leaf_of[15]).count, 2U);
+  for (PortId port = 0; port < routes.peer_of.size(); ++port) EXPECT_EQ(routes.peer_of[routes.peer_of[port]], port);
+}
+
+TEST(Topology, RefusesWhatIsNotConnected) {
+  Topology two = single_switch(2, {});
+  two.add_hosts(1);
+  EXPECT_THROW((void)find_routes(two), Error);
+  two.link_host(2, two.add_switch("island"), {});
+  try {
+    (void)find_routes(two);
+    FAIL() << "an island was not noticed";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string{error.what()}.find("island"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tensorwire::fabric
