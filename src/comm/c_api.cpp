@@ -125,7 +125,7 @@ twResult_t twCommInitFromEnv(twComm_t* comm, const twConfig_t* config) {
 twResult_t twCommGetAsyncError(twComm_t comm, twResult_t* state) {
   if (comm == nullptr) return no_communicator("twCommGetAsyncError");
   if (state == nullptr) return refuse(comm, twInvalidArgument, "twCommGetAsyncError: the pointer is null");
-  *state = comm->state();
+  *state = comm->state_seen_from_outside();
   return twSuccess;
 }
 

@@ -101,6 +101,15 @@ twResult_t twComm::refuse(twResult_t result, std::string line) noexcept {
   return result;
 }
 
+twResult_t twComm::state_seen_from_outside() const noexcept {
+  const twResult_t now = state();
+  if (now != twSuccess) return now;
+  const std::scoped_lock lock{mutex_};
+  const auto failed = group_ != nullptr ? group_->failed_rank() : std::nullopt;
+  if (!failed) return now;
+  return failed->kind == bootstrap::FailureKind::kDisagrees ? twDisagreement : twRemoteError;
+}
+
 /// The first error stays.
 twResult_t twComm::end_with(twResult_t result, std::string line) noexcept {
   const twResult_t before = state();

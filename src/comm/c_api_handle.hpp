@@ -34,6 +34,8 @@ struct twComm {
   twResult_t wait_for_set_up() noexcept;
 
   [[nodiscard]] twResult_t state() const noexcept { return state_.load(std::memory_order_acquire); }
+  /// The same, and what other ranks' ends will make of it.
+  [[nodiscard]] twResult_t state_seen_from_outside() const noexcept;
   [[nodiscard]] int rank() const noexcept { return group_options_.rank; }
   [[nodiscard]] int ranks() const noexcept { return group_options_.world_size; }
 

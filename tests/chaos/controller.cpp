@@ -164,7 +164,9 @@ std::string Controller::judge(const Scenario& scenario, int rank) {
     if (state.line.empty()) return fmt::format("rank {} was told nothing", rank);
     if (state.line.find('\n') != std::string::npos) return fmt::format("rank {} was told more than a line", rank);
     const bool named = std::ranges::any_of(scenario.guilty, [&](int other) { return names(state.line, other); });
-    if (!guilty && !named) return fmt::format("rank {} was told nothing of the guilty: {}", rank, state.line);
+    // Of who is forsaken the others know already.
+    if (!guilty && !named && scenario.trouble != Trouble::kForsake)
+      return fmt::format("rank {} was told nothing of the guilty: {}", rank, state.line);
     if (!guilty && !state.shrunk) return fmt::format("rank {} did not go on", rank);
   }
   if (scenario.process_of[index(rank)] == 0) history_.push_back(state.usage);

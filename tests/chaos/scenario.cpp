@@ -14,17 +14,19 @@ namespace tensorwire::chaos {
 namespace {
 
 /// How often each trouble comes, in percent.
-constexpr std::array<std::pair<Trouble, std::uint32_t>, 6> kShares{{{Trouble::kNone, 10},
-                                                                    {Trouble::kSlow, 13},
-                                                                    {Trouble::kPause, 15},
-                                                                    {Trouble::kStop, 20},
-                                                                    {Trouble::kKill, 25},
-                                                                    {Trouble::kDisagree, 17}}};
+constexpr std::array<std::pair<Trouble, std::uint32_t>, 8> kShares{{{Trouble::kNone, 8},
+                                                                    {Trouble::kSlow, 10},
+                                                                    {Trouble::kPause, 13},
+                                                                    {Trouble::kStop, 17},
+                                                                    {Trouble::kKill, 22},
+                                                                    {Trouble::kAbort, 9},
+                                                                    {Trouble::kForsake, 8},
+                                                                    {Trouble::kDisagree, 13}}};
 
 constexpr std::array kFaults{"drop=1%", "drop=0.5%,dup=2%,reorder=2%", "late_dma=200us,drop=1%,opcode=ACK",
                              "corrupt=1%,delay=1%:200us"};
 
-constexpr std::array kNames{"nothing", "slow", "paused", "stopped", "killed", "disagrees"};
+constexpr std::array kNames{"nothing", "slow", "paused", "stopped", "killed", "aborts", "forsaken", "disagrees"};
 
 Trouble draw_trouble(Random& random) {
   std::uint32_t at = random.below(100);
@@ -107,7 +109,7 @@ std::string to_string(const Scenario& round) {
   std::string text = kNames[static_cast<std::size_t>(round.trouble)];
   if (!round.guilty.empty()) text += fmt::format(" rank {}", fmt::join(round.guilty, ", "));
   if (round.trouble != Trouble::kNone) text += fmt::format(" at operation {}", round.operation);
-  if (round.trouble >= Trouble::kPause && round.trouble <= Trouble::kKill)
+  if (round.trouble >= Trouble::kPause && round.trouble != Trouble::kDisagree)
     text += fmt::format(" + {} us", round.delay_us);
   if (round.pause_ms != 0) text += fmt::format(", {} ms", round.pause_ms);
   text += fmt::format("; processes {}{}{}", fmt::join(round.process_of, " "), round.packets ? ", packets" : "",

@@ -15,6 +15,8 @@ enum class Trouble : std::uint8_t {
   kPause,     ///< stopped, and resumed within the bound
   kStop,      ///< stopped for longer than the bound, and resumed when the others have gone on without it
   kKill,      ///< up to two ranks
+  kAbort,     ///< another thread of the guilty rank calls twCommAbort
+  kForsake,   ///< the guilty rank calls nothing; other threads of the others call twCommShrink with TW_SHRINK_ABORT
   kDisagree,  ///< the guilty rank makes another call than the others
 };
 
@@ -27,7 +29,7 @@ struct Scenario {
   bool packets = false;             ///< twPathPackets
   bool windows = false;             ///< buffers are registered ahead
   int operation = 0;                ///< before which one the trouble begins
-  int delay_us = 0;                 ///< from then until the signal
+  int delay_us = 0;                 ///< from then until the signal, or the other thread's call
   int pause_ms = 0;                 ///< kPause: how long; kSlow: at most so long before each operation
   int operations = 0;               ///< where nobody fails
   int bound_ms = 0;                 ///< of one operation

@@ -47,7 +47,8 @@ std::uint32_t bits_of(twDataType_t dtype, std::uint32_t number) noexcept {
   }
 }
 
-constexpr std::array kKinds{"all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all", "barrier"};
+constexpr std::array kKinds{"all-reduce", "reduce-scatter", "all-gather", "broadcast",
+                            "all-to-all", "barrier",        "messages",   "group"};
 
 }  // namespace
 
@@ -59,7 +60,7 @@ Operation operation(std::uint64_t seed, std::uint64_t index, int ranks) {
   op.dtype = kTypes[random.below(kTypes.size())];
   op.op = random.below(4) == 0 ? twMax : twSum;
   op.root = static_cast<int>(random.below(static_cast<std::uint32_t>(ranks)));
-  op.in_place = random.below(3) == 0;
+  op.in_place = random.below(3) == 0 && op.kind < Kind::kMessages;
   if (op.kind != Kind::kAllReduce && op.kind != Kind::kBroadcast) op.count /= static_cast<std::size_t>(ranks);
   return op;
 }
@@ -90,8 +91,11 @@ Work::Layout Work::layout(const Operation& op) const noexcept {
       return {all, all};
     case Kind::kBarrier:
       return {0, 0};
+    case Kind::kGroup:
+      return {1, 2};
     case Kind::kAllReduce:
     case Kind::kBroadcast:
+    case Kind::kMessages:
       break;
   }
   return {1, 1};
@@ -134,8 +138,26 @@ twResult_t Work::call(const Operation& op) const noexcept {
       return twAllToAll(in, out, op.count, op.dtype, comm_, nullptr);
     case Kind::kBarrier:
       return twBarrier(comm_, nullptr);
+    case Kind::kMessages:
+    case Kind::kGroup:
+      return call_group(op);
   }
   return twInternalError;
+}
+
+twResult_t Work::call_group(const Operation& op) const noexcept {
+  const bool reduces = op.kind == Kind::kGroup;
+  std::byte* const out = output_of(op);
+  std::byte* const received = out + (reduces ? op.count * bytes_of(op.dtype) : 0);
+  twResult_t result = twGroupStart();
+  const auto add = [&](auto function, auto... arguments) {
+    if (result == twSuccess) result = function(arguments..., comm_, nullptr);
+  };
+  add(twSend, input_of(op), op.count, op.dtype, (rank_ + 1) % ranks_);
+  if (reduces) add(twAllReduce, input_of(op), out, op.count, op.dtype, op.op);
+  add(twRecv, received, op.count, op.dtype, rank_before());
+  const twResult_t end = twGroupEnd();
+  return result == twSuccess ? end : result;
 }
 
 /// The number that belongs at `index` of block `block` of the output.
@@ -151,6 +173,11 @@ std::uint32_t Work::expected(const Operation& op, std::size_t block, std::size_t
       return from(block, self * op.count + index);
     case Kind::kBarrier:
       return 0;
+    case Kind::kMessages:
+      return from(static_cast<std::size_t>(rank_before()), index);
+    case Kind::kGroup:
+      if (block == 1) return from(static_cast<std::size_t>(rank_before()), index);
+      break;
     case Kind::kAllReduce:
     case Kind::kReduceScatter:
       break;

@@ -11,7 +11,18 @@
 
 namespace tensorwire::chaos {
 
-enum class Kind : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll, kBarrier };
+/// kMessages: each rank sends to the next one and receives from the one before. kGroup: the same and an all-reduce, in
+/// one group.
+enum class Kind : std::uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kAllToAll,
+  kBarrier,
+  kMessages,
+  kGroup
+};
 
 struct Operation {
   Kind kind = Kind::kAllReduce;
@@ -53,6 +64,8 @@ class Work {
   [[nodiscard]] std::byte* input_of(const Operation& op) const noexcept;
   void fill(const Operation& op) const noexcept;
   twResult_t call(const Operation& op) const noexcept;
+  twResult_t call_group(const Operation& op) const noexcept;
+  [[nodiscard]] int rank_before() const noexcept { return (rank_ + ranks_ - 1) % ranks_; }
   void check(const Operation& op) const;
   [[nodiscard]] std::uint32_t expected(const Operation& op, std::size_t block, std::size_t index) const noexcept;
 

@@ -117,7 +117,10 @@ TEST(Shrink, RanksThatAreWellMayGoOneByOneAndNothingIsLeftOpen) {
       group.barrier();  // the one that goes is done with its last operation
       if (group.rank() < gone) continue;
       if (group.rank() == gone) {
-        // Excluded while it is well: it hears of it from its next operation.
+        // Excluded while it is well: it can see that, and hears of it from its next operation.
+        twResult_t state = twSuccess;
+        while (state == twSuccess) expect_success(twCommGetAsyncError(comm, &state), "twCommGetAsyncError", comm);
+        expect(state, twRemoteError, "the state of an excluded rank", comm);
         std::vector<float> data(kCount, 1.0F);
         twResult_t result = twSuccess;
         while (result == twSuccess) result = reduce(comm, data);
