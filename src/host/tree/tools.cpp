@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "host/tree/dcb_netlink.hpp"
 #include "host/tree/ethtool_ioctl.hpp"
 #include "host/tree/folder_tree.hpp"
 #include "host/tree/run_program.hpp"
@@ -22,10 +23,10 @@ struct Tool {
 };
 
 constexpr std::array kTools = {
-    Tool{tool::kDcbPfc, "dcb -j pfc show dev %"},
-    Tool{tool::kDcbApp, "dcb -j app show dev %"},
-    Tool{tool::kDcbEts, "dcb -j ets show dev %"},
-    Tool{tool::kDcbx, "dcb -j dcbx show dev %"},
+    Tool{tool::kDcbPfc, "dcb -j pfc show dev %", ask_dcb_pfc},
+    Tool{tool::kDcbApp, "dcb -j app show dev %", ask_dcb_app},
+    Tool{tool::kDcbEts, "dcb -j ets show dev %", ask_dcb_ets},
+    Tool{tool::kDcbx, "dcb -j dcbx show dev %", ask_dcbx},
     Tool{tool::kMlnxQos, "mlnx_qos -i %"},
     Tool{tool::kEthtoolStatistics, "ethtool -S %", ethtool_statistics},
     Tool{tool::kEthtoolPause, "ethtool -a %", ethtool_pause},
