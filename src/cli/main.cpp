@@ -27,6 +27,7 @@ int run(int argc, char** argv) {
     add_env(program, status);
     add_trace(program, status);
     add_doctor(program, status);
+    add_configure(program, status);
   });
   return parsed != 0 ? parsed : status;
 }

@@ -20,5 +20,6 @@ void add_tune(Command& parent, int& status);
 void add_env(Command& parent, int& status);
 void add_trace(Command& parent, int& status);
 void add_doctor(Command& parent, int& status);
+void add_configure(Command& parent, int& status);
 
 }  // namespace tensorwire::cli

@@ -1,0 +1,119 @@
+#!/bin/sh
+# Configures an Ethernet interface for RoCEv2: PFC on priority 3 only, DSCP 26 leads to it, CNPs (DSCP 48) to a
+# priority of their own, global pause off. Without --apply it shows what it would do.
+#
+# `tensorwire configure --emit-script` wrote this file from its recipes. Where Tensorwire is installed, use
+# `tensorwire configure`: it reads first, changes only what differs, reads back, and can take everything back.
+#
+# usage: configure_roce.sh [--apply] INTERFACE
+set -eu
+
+apply=false
+if [ "${1:-}" = --apply ]; then
+  apply=true
+  shift
+fi
+if [ $# -ne 1 ]; then
+  echo "usage: $0 [--apply] INTERFACE" >&2
+  exit 2
+fi
+if=$1
+net=/sys/class/net/$if
+if [ ! -e "$net" ]; then
+  echo "$0: $if: there is no such interface; ip link shows them" >&2
+  exit 1
+fi
+if [ -e "$net/device/physfn" ]; then
+  echo "$0: $if: it is a virtual function; configure the physical port" >&2
+  exit 1
+fi
+if pgrep -x lldpad >/dev/null 2>&1; then
+  echo "$0: lldpad runs and would set it its own way: systemctl disable --now lldpad" >&2
+  exit 1
+fi
+
+# The RDMA device of this interface, and its port.
+dev='' port=1
+for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
+  if [ "$(cat "$file" 2>/dev/null)" = "$if" ]; then
+    port=${file%/gid_attrs/*} port=${port##*/}
+    dev=${file#/sys/class/infiniband/} dev=${dev%%/*}
+    break
+  fi
+done
+
+# run COMMAND...: shows it, and with --apply does it.
+run() {
+  echo "$*"
+  if $apply; then "$@"; fi
+}
+
+# put FILE TEXT: writes into a file of the kernel's.
+put() {
+  echo "echo $2 >$1"
+  if $apply; then echo "$2" >"$1"; fi
+}
+
+# mlx5 with MLNX_OFED
+mlx5_core_ofed() {
+  run ip link set dev "$if" mtu 9000
+  run dcb dcbx set dev "$if" host ieee
+  run ethtool -A "$if" autoneg off rx off tx off
+  run mlnx_qos -i "$if" --trust dscp
+  run dcb app replace dev "$if" dscp-prio 26:3 48:6
+  run dcb ets set dev "$if" prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7
+  put "/sys/class/net/$if/ecn/roce_np/enable/3" 1
+  put "/sys/class/net/$if/ecn/roce_rp/enable/3" 1
+  put "/sys/class/net/$if/ecn/roce_np/cnp_dscp" 48
+  if [ -n "$dev" ] && [ -d /sys/kernel/config/rdma_cm ]; then
+    run mkdir -p "/sys/kernel/config/rdma_cm/$dev"
+    put "/sys/kernel/config/rdma_cm/$dev/ports/$port/default_roce_tos" 104
+  fi
+  put "/proc/sys/kernel/numa_balancing" 0
+  run dcb pfc set dev "$if" prio-pfc all:off 3:on
+}
+
+# mlx5, in-box driver
+mlx5_core() {
+  run ip link set dev "$if" mtu 9000
+  run dcb dcbx set dev "$if" host ieee
+  run ethtool -A "$if" autoneg off rx off tx off
+  run dcb app replace dev "$if" dscp-prio 26:3 48:6
+  run dcb ets set dev "$if" prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7
+  if [ -n "$dev" ] && [ -d /sys/kernel/config/rdma_cm ]; then
+    run mkdir -p "/sys/kernel/config/rdma_cm/$dev"
+    put "/sys/kernel/config/rdma_cm/$dev/ports/$port/default_roce_tos" 104
+  fi
+  put "/proc/sys/kernel/numa_balancing" 0
+  run dcb pfc set dev "$if" prio-pfc all:off 3:on
+}
+
+# Broadcom bnxt
+bnxt_en() {
+  run ip link set dev "$if" mtu 9000
+  run dcb dcbx set dev "$if" host ieee
+  run ethtool -A "$if" autoneg off rx off tx off
+  run dcb app replace dev "$if" dscp-prio 26:3 48:7
+  run dcb app replace dev "$if" dgram-port-prio 4791:3
+  run dcb ets set dev "$if" prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7
+  if [ -n "$dev" ] && [ -d /sys/kernel/config/rdma_cm ]; then
+    run mkdir -p "/sys/kernel/config/rdma_cm/$dev"
+    put "/sys/kernel/config/rdma_cm/$dev/ports/$port/default_roce_tos" 104
+  fi
+  put "/proc/sys/kernel/numa_balancing" 0
+  run dcb pfc set dev "$if" prio-pfc all:off 3:on
+}
+
+driver=$(basename "$(readlink -f "$net/device/driver")")
+ofed=false
+if [ -d "$net/ecn" ]; then ofed=true; fi
+case $driver:$ofed in
+  mlx5_core:true) mlx5_core_ofed ;;
+  mlx5_core:*) mlx5_core ;;
+  bnxt_en:* | bnxt_re:*) bnxt_en ;;
+  *)
+    echo "$0: $if: how a NIC of the driver $driver is configured is not known" >&2
+    exit 1
+    ;;
+esac
+if ! $apply; then echo "# nothing was changed; $0 --apply $if does it"; fi

@@ -1,0 +1,85 @@
+#include "host/configure/apply.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <ranges>
+#include <tuple>
+#include <utility>
+
+namespace tensorwire::host {
+namespace {
+
+using Done = std::vector<const Change*>;
+
+/// What is not as it was. How single commands ended says little: what takes back a change that failed halfway fails,
+/// too.
+void find_left_over(const Difference& before, const Wanted& wanted, Effects& effects,
+                    std::vector<std::string>& left_over) {
+  const Difference now = find_difference(effects.read(before.netdev), wanted);
+  for (const Change& change : before.changes) {
+    const auto same = std::ranges::find(now.changes, change.part, &Change::part);
+    const std::string is = same == now.changes.end() ? change.wanted : same->now;
+    if (is == change.now) continue;
+    left_over.push_back(fmt::format("{}: {} is {} and was {}", before.netdev, name_of(change.part), is, change.now));
+  }
+}
+
+std::vector<std::string> take_back(const Done& done, std::span<const Difference> differences, const Wanted& wanted,
+                                   Effects& effects) {
+  for (const Change* change : done | std::views::reverse) {
+    for (const Action& action : change->undo) std::ignore = effects.perform(action);
+  }
+  std::vector<std::string> left_over;
+  for (const Difference& difference : differences) find_left_over(difference, wanted, effects, left_over);
+  return left_over;
+}
+
+/// What is not as it was set, although every command said that it was done.
+std::string read_back(const Difference& made, const Wanted& wanted, Effects& effects) {
+  const Difference now = find_difference(effects.read(made.netdev), wanted);
+  if (!now.changes.empty()) {
+    const Change& still = now.changes.front();
+    return fmt::format("{}: {} is {} after it was set to {}", made.netdev, name_of(still.part), still.now,
+                       still.wanted);
+  }
+  if (now.unknown.size() > made.unknown.size()) {
+    return fmt::format("{}: it cannot be read back: {}", made.netdev, now.unknown.front());
+  }
+  return {};
+}
+
+}  // namespace
+
+Applied apply(std::span<const Difference> differences, const Wanted& wanted, Effects& effects) {
+  Done done;
+  const auto failed = [&](std::string failure) {
+    return Applied{std::move(failure), take_back(done, differences, wanted, effects)};
+  };
+  for (const Difference& difference : differences) {
+    for (const Change& change : difference.changes) {
+      done.push_back(&change);
+      for (const Action& action : change.set) {
+        const std::string why = effects.perform(action);
+        if (why.empty()) continue;
+        return failed(fmt::format("{}: \"{}\" failed: {}", difference.netdev, action.shell(), why));
+      }
+    }
+  }
+  for (const Difference& difference : differences) {
+    std::string differs = read_back(difference, wanted, effects);
+    if (!differs.empty()) return failed(std::move(differs));
+  }
+  return {};
+}
+
+std::vector<Action> undo_of(const Difference& difference) {
+  std::vector<Action> all;
+  for (const Change& change : difference.changes | std::views::reverse) {
+    std::ranges::copy(change.undo, std::back_inserter(all));
+  }
+  return all;
+}
+
+}  // namespace tensorwire::host

@@ -1,0 +1,227 @@
+#include "host/configure/difference.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace tensorwire::host {
+namespace {
+
+/// One part: what it is, what it should be, and both in the words of the commands.
+struct Setting {
+  std::string now;
+  std::string wanted;
+  std::string old_value;  ///< {old}: of what was there; empty: nothing was
+  std::string new_value;  ///< {new}
+  std::string added;      ///< {added}: what was not there
+};
+
+/// A setting, or why there is none.
+struct Reading {
+  std::optional<Setting> setting;
+  std::string why_not;
+};
+
+template <class T, class Make>
+Reading reading(const Fact<T>& fact, Make make) {
+  if (!fact) return {{}, fmt::format("{} ({})", fact.why(), fact.where())};
+  return {make(*fact), {}};
+}
+
+std::string priorities(const PrioritySet& set) {
+  std::string text;
+  for (unsigned p = 0; p < kPriorities; ++p) {
+    if (set[p]) text.append(text.empty() ? "" : ",").append(fmt::to_string(p));
+  }
+  return text.empty() ? "none" : text;
+}
+
+/// "3:on": what follows "all:off".
+std::string switched_on(const PrioritySet& set) {
+  std::string text;
+  for (unsigned p = 0; p < kPriorities; ++p) {
+    if (set[p]) text.append(text.empty() ? "" : " ").append(fmt::format("{}:on", p));
+  }
+  return text;
+}
+
+Setting plain(std::string now, std::string wanted) { return {now, wanted, now, wanted, {}}; }
+
+Reading mtu(const PortState& state, const Wanted& wanted) {
+  return reading(state.mtu, [&](unsigned now) {
+    return plain(fmt::to_string(now), fmt::to_string(wanted.mtu.value_or(std::max(now, kSmallestMtu))));
+  });
+}
+
+Reading dcbx(const PortState& state) {
+  return reading(state.qos.host_controls, [](bool host) { return plain(host ? "host" : "firmware", "host"); });
+}
+
+Reading pause(const PortState& state) {
+  const auto text = [](const GlobalPause& on) {
+    return fmt::format("rx {} tx {}", on.receives ? "on" : "off", on.sends ? "on" : "off");
+  };
+  return reading(state.qos.pause, [&](const GlobalPause& now) { return plain(text(now), text({})); });
+}
+
+void add_entry(std::string& list, unsigned key, unsigned priority) {
+  list.append(list.empty() ? "" : " ").append(fmt::format("{}:{}", key, priority));
+}
+
+/// The priority of two DSCPs; an entry that is not there has none.
+Reading dscp(const PortState& state, const Wanted& wanted, unsigned cnp_priority) {
+  if (!state.qos.trust) return reading(state.qos.trust, [](Trust) { return Setting{}; });
+  return reading(state.apps, [&](const DcbApp& apps) {
+    Setting setting;
+    for (const auto& [code, priority] : {std::pair{wanted.dscp, wanted.priority}, {wanted.cnp_dscp, cnp_priority}}) {
+      add_entry(setting.new_value, code, priority);
+      if (const int old = apps.priority_of_dscp[code]; old >= 0) {
+        add_entry(setting.old_value, code, static_cast<unsigned>(old));
+      } else {
+        add_entry(setting.added, code, priority);
+      }
+    }
+    const bool trusted = state.qos.trust.is(Trust::kDscp);
+    setting.now = !trusted ? "not looked at (trust pcp)" : setting.old_value.empty() ? "by default" : setting.old_value;
+    setting.wanted = setting.new_value;
+    return setting;
+  });
+}
+
+Reading udp_port(const PortState& state, const Wanted& wanted) {
+  return reading(state.apps, [&](const DcbApp& apps) {
+    const std::string new_value = fmt::format("4791:{}", wanted.priority);
+    if (!apps.priority_of_rocev2) return Setting{"by default", new_value, {}, new_value, new_value};
+    return plain(fmt::format("4791:{}", *apps.priority_of_rocev2), new_value);
+  });
+}
+
+/// The lossless priority alone in its class is enough; else every priority gets the class of its number.
+Reading traffic_class(const PortState& state, const Wanted& wanted) {
+  return reading(state.qos.traffic_class, [&](const auto& classes) {
+    const auto text = [](const auto& of) {
+      std::string all;
+      for (unsigned p = 0; p < kPriorities; ++p) all.append(p == 0 ? "" : " ").append(fmt::format("{}:{}", p, of[p]));
+      return all;
+    };
+    const bool alone = std::ranges::count(classes, classes[wanted.priority]) == 1;
+    std::array<std::uint8_t, kPriorities> own{};
+    for (unsigned p = 0; p < kPriorities; ++p) own[p] = static_cast<std::uint8_t>(p);
+    return plain(text(classes), text(alone ? classes : own));
+  });
+}
+
+Reading ecn(const Fact<PrioritySet>& enabled, const Wanted& wanted) {
+  return reading(enabled, [&](const PrioritySet& set) {
+    return Setting{set[wanted.priority] ? "on" : "off", "on", set[wanted.priority] ? "1" : "0", "1", {}};
+  });
+}
+
+Reading number(const Fact<unsigned>& fact, unsigned wanted) {
+  return reading(fact, [&](unsigned now) { return plain(fmt::to_string(now), fmt::to_string(wanted)); });
+}
+
+/// What is wanted says "on 3" and "off elsewhere" at once.
+Reading pfc(const PortState& state, const Wanted& wanted) {
+  return reading(state.qos.pfc, [&](const PrioritySet& now) {
+    PrioritySet only;
+    only.set(wanted.priority);
+    return Setting{priorities(now), priorities(only), switched_on(now), switched_on(only), {}};
+  });
+}
+
+Reading read(Part part, const PortState& state, const Wanted& wanted, unsigned cnp_priority) {
+  switch (part) {
+    case Part::kMtu:
+      return mtu(state, wanted);
+    case Part::kDcbx:
+      return dcbx(state);
+    case Part::kPause:
+      return pause(state);
+    case Part::kDscp:
+      return dscp(state, wanted, cnp_priority);
+    case Part::kUdpPort:
+      return udp_port(state, wanted);
+    case Part::kTrafficClass:
+      return traffic_class(state, wanted);
+    case Part::kEcnNp:
+      return ecn(state.qos.ecn_np, wanted);
+    case Part::kEcnRp:
+      return ecn(state.qos.ecn_rp, wanted);
+    case Part::kCnpDscp:
+      return number(state.qos.cnp_dscp, wanted.cnp_dscp);
+    case Part::kCmTos:
+      return number(state.cm_tos, wanted.tos());
+    case Part::kNumaBalancing:
+      return number(state.numa_balancing, 0);
+    case Part::kPfc:
+      return pfc(state, wanted);
+  }
+  return {};
+}
+
+void append(std::vector<Action>& actions, std::string_view commands, const Values& values) {
+  for (const std::string& line : filled(commands, values)) actions.push_back(action_of(line));
+}
+
+Change change(const RecipeStep& step, const Setting& setting, Values values) {
+  values.emplace_back("{new}", setting.new_value);
+  values.emplace_back("{old}", setting.old_value);
+  values.emplace_back("{added}", setting.added);
+  Change change{step.part, setting.now, setting.wanted, {}, {}};
+  append(change.set, step.set, values);
+  if (!setting.added.empty()) append(change.undo, step.remove, values);
+  if (setting.added != setting.new_value) append(change.undo, step.undo, values);
+  return change;
+}
+
+std::vector<std::string> reasons_to_refuse(const PortState& state, const Recipe* recipe) {
+  std::vector<std::string> all;
+  if (recipe == nullptr) {
+    all.push_back(state.driver ? fmt::format("how a NIC of the driver {} is configured is not known", *state.driver)
+                               : fmt::format("it is no NIC: {} ({})", state.driver.why(), state.driver.where()));
+  }
+  if (state.virtual_function) all.emplace_back("it is a virtual function: its port belongs to the physical one");
+  if (state.lldpad) all.emplace_back("lldpad runs and would set it its own way: systemctl disable --now lldpad");
+  return all;
+}
+
+}  // namespace
+
+bool Difference::flaps_link() const {
+  return std::ranges::any_of(changes, [](const Change& c) { return c.part == Part::kPfc || c.part == Part::kMtu; });
+}
+
+Difference find_difference(const PortState& state, const Wanted& wanted) {
+  const Recipe* const recipe = find_recipe(state.driver.value_or(""), state.ofed);
+  Difference difference;
+  difference.netdev = state.netdev;
+  difference.refusals = reasons_to_refuse(state, recipe);
+  if (recipe == nullptr) return difference;
+  difference.recipe = recipe->name;
+  const Values values = {{"{if}", state.netdev},
+                         {"{dev}", state.device},
+                         {"{port}", fmt::to_string(state.port)},
+                         {"{priority}", fmt::to_string(wanted.priority)}};
+  for (std::size_t i = 0; i < kParts; ++i) {
+    const auto part = static_cast<Part>(i);
+    const RecipeStep* const step = recipe->step(part);
+    if (step == nullptr) {
+      if (part == Part::kEcnNp) difference.unknown.emplace_back("ECN: this driver leaves it to the NIC's firmware");
+      continue;
+    }
+    const Reading found = read(part, state, wanted, wanted.cnp_priority.value_or(recipe->cnp_priority));
+    if (!found.setting) {
+      difference.unknown.push_back(fmt::format("{}: {}", name_of(part), found.why_not));
+    } else if (found.setting->now == found.setting->wanted) {
+      difference.equal.push_back(part);
+    } else {
+      difference.changes.push_back(change(*step, *found.setting, values));
+    }
+  }
+  return difference;
+}
+
+}  // namespace tensorwire::host

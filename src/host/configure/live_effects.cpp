@@ -1,0 +1,92 @@
+#include "host/configure/live_effects.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "host/parse/text.hpp"
+#include "host/read/parts.hpp"
+#include "host/tree/run_program.hpp"
+
+namespace tensorwire::host {
+namespace {
+
+constexpr Ps kTrafficInterval = 200 * kMillisecond;
+
+/// One write, as the kernel's files want it.
+std::string write_word(const std::string& path, const std::string& text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC);
+  if (fd < 0) return errno_text(errno);
+  const ssize_t written = ::write(fd, text.data(), text.size());
+  const int error = written < 0 ? errno : EIO;
+  ::close(fd);
+  return written == static_cast<ssize_t>(text.size()) ? std::string{} : errno_text(error);
+}
+
+Fact<double> bytes_of(Tree& tree, const std::string& netdev) {
+  const std::string folder = "/sys/class/net/" + netdev + "/statistics/";
+  const auto rx = number_in_file<std::uint64_t>(tree, folder + "rx_bytes");
+  const auto tx = number_in_file<std::uint64_t>(tree, folder + "tx_bytes");
+  if (!rx || !tx) return Fact<double>::unknown(rx ? tx.why() : rx.why(), folder);
+  return {static_cast<double>(*rx + *tx), folder};
+}
+
+std::string text_of(const sockaddr* address) {
+  std::array<char, NI_MAXHOST> text{};
+  const socklen_t length = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return {};
+  return text.data();
+}
+
+}  // namespace
+
+std::string LiveEffects::perform(const Action& action) {
+  if (action.program.empty()) return write_word(action.path, action.text);
+  const Answer answer = run_program(action.program);
+  if (answer.ok()) return {};
+  return answer.text.empty() ? answer.why() : answer.text;
+}
+
+PortState LiveEffects::read(const std::string& netdev) {
+  LiveTree tree;
+  return read_port_state(tree, netdev);
+}
+
+std::string session_interface() {
+  const char* const connection = std::getenv("SSH_CONNECTION");  // client address and port, server address and port
+  if (connection == nullptr) return {};
+  const auto words = words_of(connection);
+  ifaddrs* all = nullptr;
+  if (words.size() < 4 || ::getifaddrs(&all) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner{all, ::freeifaddrs};
+  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr) continue;
+    const bool internet = at->ifa_addr->sa_family == AF_INET || at->ifa_addr->sa_family == AF_INET6;
+    if (internet && text_of(at->ifa_addr) == words[2]) return at->ifa_name;
+  }
+  return {};
+}
+
+Fact<double> traffic(const std::string& netdev) {
+  LiveTree tree;
+  const auto before = bytes_of(tree, netdev);
+  const Ps start = monotonic_now();
+  nap(kTrafficInterval);
+  const auto after = bytes_of(tree, netdev);
+  if (!before || !after) return before ? after : before;
+  const double seconds = static_cast<double>(monotonic_now() - start) / static_cast<double>(kSecond);
+  return {(*after - *before) / seconds, after.where()};
+}
+
+}  // namespace tensorwire::host

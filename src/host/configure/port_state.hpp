@@ -1,0 +1,31 @@
+// What a port is like now, as far as configuring it goes: read from a tree, live or recorded.
+#pragma once
+
+#include <string>
+
+#include "host/fact.hpp"
+#include "host/facts/netdev.hpp"
+#include "host/parse/qos_text.hpp"
+#include "host/tree/tree.hpp"
+
+namespace tensorwire::host {
+
+struct PortState {
+  std::string netdev;
+  Fact<std::string> driver;  ///< of the interface: "mlx5_core"
+  bool ofed = false;         ///< MLNX_OFED's files are there
+  std::string device;        ///< RDMA device and port that the interface belongs to; empty: none
+  unsigned port = 1;
+  bool virtual_function = false;
+  bool lldpad = false;  ///< runs, and would set everything its own way
+  bool has_default_route = false;
+  Fact<unsigned> mtu;
+  Qos qos;
+  Fact<DcbApp> apps;  ///< which entries there are, besides what they come to (qos)
+  Fact<unsigned> cm_tos;
+  Fact<unsigned> numa_balancing;
+};
+
+[[nodiscard]] PortState read_port_state(Tree& tree, const std::string& netdev);
+
+}  // namespace tensorwire::host

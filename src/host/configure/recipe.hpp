@@ -1,0 +1,61 @@
+// How each family of NICs is told what a port should be like: which command sets a part, and which sets it back. Data,
+// so that a family is added by adding rows, and so that the stand-alone script says the same as the program does.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tensorwire::host {
+
+/// In the order in which it is safe to set them. PFC comes last: changing it takes the link down for a moment.
+enum class Part : std::uint8_t {
+  kMtu,
+  kDcbx,          ///< the host decides, not the firmware or the switch
+  kPause,         ///< 802.3x pause, which stops all priorities, is off
+  kDscp,          ///< which priority a DSCP leads to
+  kUdpPort,       ///< which priority RoCEv2's UDP port leads to
+  kTrafficClass,  ///< the lossless priority has a queue of its own
+  kEcnNp,         ///< ECN marks are answered with CNPs
+  kEcnRp,         ///< CNPs are obeyed
+  kCnpDscp,
+  kCmTos,          ///< what RDMA-CM puts on connections that ask for nothing
+  kNumaBalancing,  ///< the kernel moves no pages that a NIC writes to
+  kPfc,
+};
+inline constexpr std::size_t kParts = static_cast<std::size_t>(Part::kPfc) + 1;
+
+/// How a person calls it: "PFC".
+[[nodiscard]] std::string_view name_of(Part part) noexcept;
+
+/// Commands, one a line, in the form of action_of(). {if}, {dev}, {port}: the interface, the RDMA device, its port
+/// number; {priority}: the lossless one; {new}, {old}: the value; {added}: the part of it that was not there at all.
+struct RecipeStep {
+  Part part;
+  std::string_view set;
+  std::string_view undo;         ///< of what had another value; empty: it cannot be set back, which is said before
+  std::string_view remove = {};  ///< of what was not there
+};
+
+struct Recipe {
+  std::string_view name;     ///< "mlx5 (in-box driver)"
+  std::string_view drivers;  ///< of the kernel, separated by blanks
+  bool ofed;                 ///< needs the files of MLNX_OFED in sysfs
+  unsigned cnp_priority;
+  std::span<const RecipeStep> steps;
+
+  [[nodiscard]] const RecipeStep* step(Part part) const noexcept;
+};
+
+[[nodiscard]] std::span<const Recipe> recipes() noexcept;
+/// nullptr where nobody has written down how such a NIC is configured.
+[[nodiscard]] const Recipe* find_recipe(std::string_view driver, bool ofed) noexcept;
+
+using Values = std::vector<std::pair<std::string_view, std::string>>;
+/// The lines of `commands` with their {names} replaced.
+[[nodiscard]] std::vector<std::string> filled(std::string_view commands, const Values& values);
+
+}  // namespace tensorwire::host
