@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import types
+import zlib
 
 from mutant import Mutant
 
@@ -55,6 +56,14 @@ def link_command(build: pathlib.Path, program: str) -> list[str]:
     output = words.index("-o")
     del words[output:output + 2]
     return words
+
+
+def share_of(table: types.ModuleType, parts: int) -> list[Mutant]:
+    """Every `parts`-th mutant; which ones, is for the state of the sources to say, so that all of them have their turn while
+    these change, and the same tree is always judged by the same."""
+    sources = sorted((ROOT / table.SOURCES).glob("*.?pp"))
+    turn = zlib.crc32(b"".join(path.read_bytes() for path in sources)) % parts
+    return table.MUTANTS[turn::parts]
 
 
 class Mill:
@@ -120,11 +129,14 @@ def main() -> int:
     parser.add_argument("--table", type=pathlib.Path, default=HERE / "table.py", help="of mutants (default: of the engine)")
     parser.add_argument("--seeds", type=int, help="seeds that a mutant must not survive (default: CI's)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--share", type=int, default=1, metavar="N", help="only every Nth, in turn with the sources' state")
     parser.add_argument("names", nargs="*", help="only these mutants")
     options = parser.parse_args()
     table = read_table(options.table)
     mill = Mill(options.build.resolve(), table, options.table, options.seeds or table.SEEDS)
-    chosen = [mutant for mutant in table.MUTANTS if not options.names or mutant.name in options.names]
+    chosen = share_of(table, options.share)
+    if options.names:
+        chosen = [mutant for mutant in table.MUTANTS if mutant.name in options.names]
     began = time.monotonic()
     survivors = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -133,7 +145,7 @@ def main() -> int:
             if not found:
                 print(f"           it breaks: {mutant.breaks}", flush=True)
                 survivors.append(mutant.name)
-    print(f"{len(chosen)} mutants, {len(survivors)} not found, {time.monotonic() - began:.0f} s")
+    print(f"{len(chosen)} of {len(table.MUTANTS)} mutants, {len(survivors)} not found, {time.monotonic() - began:.0f} s")
     return 1 if survivors else 0
 
 
