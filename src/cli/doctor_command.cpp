@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "cli/doctor_watch.hpp"
 #include "cli/program.hpp"
 #include "host/parse/nccl_log.hpp"
 #include "host/read/read.hpp"
@@ -106,6 +107,7 @@ void add_doctor(Command& parent, int& status) {
     flags->done = true;
     status = guarded(record, *flags);
   });
+  add_doctor_watch(doctor, status, flags->done);
 }
 
 }  // namespace tensorwire::cli

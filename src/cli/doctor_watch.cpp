@@ -1,0 +1,141 @@
+#include "cli/doctor_watch.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "host/activity.hpp"
+#include "host/read/read.hpp"
+#include "host/tree/live_tree.hpp"
+
+namespace tensorwire::cli {
+namespace {
+
+using nlohmann::json;
+using Count = std::optional<std::uint64_t>;
+
+constexpr int kNoVerdict = 3;
+constexpr Ps kShortest = 100 * kMillisecond;
+constexpr Ps kLongestNap = 500 * kMillisecond;
+constexpr std::string_view kClear = "\033[H\033[J";
+
+struct WatchFlags {
+  std::string interval = "2s";
+  std::uint32_t count = 0;
+  bool json = false;
+};
+
+std::string rate(Count bytes, double seconds) {
+  return bytes ? fmt::format("{:.3f}", static_cast<double>(*bytes) / seconds / 1e9) : "-";
+}
+
+std::string number(Count count) { return count ? fmt::to_string(*count) : "-"; }
+
+std::string table_of(const host::PortActivity& port, double seconds) {
+  std::string text = fmt::format("{}/{} {}   RDMA GB/s: sent {}, received {}\n", port.device, port.port, port.netdev,
+                                 rate(port.rdma_sent_bytes, seconds), rate(port.rdma_received_bytes, seconds));
+  text += fmt::format("  {:<10}{:>12}{:>12}{:>14}{:>14}{:>12}{:>10}\n", "priority", "sent GB/s", "recv GB/s",
+                      "pauses sent", "pauses recv", "paused us", "discards");
+  for (unsigned p = 0; p < host::kPriorities; ++p) {
+    const host::PriorityActivity& priority = port.priorities[p];
+    if (!priority.any()) continue;
+    text += fmt::format("  {:<10}{:>12}{:>12}{:>14}{:>14}{:>12}{:>10}\n", p, rate(priority.sent_bytes, seconds),
+                        rate(priority.received_bytes, seconds), number(priority.pauses_sent),
+                        number(priority.pauses_received), number(priority.paused_us), number(priority.discards));
+  }
+  for (const auto& [name, count] : port.events) text += fmt::format("  {} +{}\n", name, count);
+  for (const std::string& verdict : port.verdicts) text += fmt::format("  -> {}\n", verdict);
+  return text;
+}
+
+json or_null(Count count) { return count ? json(*count) : json(nullptr); }
+
+json json_of(const host::PortActivity& port) {
+  json priorities = json::array();
+  for (const host::PriorityActivity& p : port.priorities) {
+    priorities.push_back({{"sent_bytes", or_null(p.sent_bytes)},
+                          {"received_bytes", or_null(p.received_bytes)},
+                          {"pauses_sent", or_null(p.pauses_sent)},
+                          {"pauses_received", or_null(p.pauses_received)},
+                          {"paused_us", or_null(p.paused_us)},
+                          {"discards", or_null(p.discards)}});
+  }
+  json events = json::object();
+  for (const auto& [name, count] : port.events) events[name] = count;
+  return {{"device", port.device},
+          {"port", port.port},
+          {"interface", port.netdev},
+          {"rdma_sent_bytes", or_null(port.rdma_sent_bytes)},
+          {"rdma_received_bytes", or_null(port.rdma_received_bytes)},
+          {"priorities", std::move(priorities)},
+          {"events", std::move(events)},
+          {"verdicts", port.verdicts}};
+}
+
+void show(const std::vector<host::PortActivity>& ports, Ps elapsed, bool as_json) {
+  const double seconds = static_cast<double>(elapsed) / static_cast<double>(kSecond);
+  if (as_json) {
+    json all = json::array();
+    for (const host::PortActivity& port : ports) all.push_back(json_of(port));
+    fmt::print("{}\n", json{{"seconds", seconds}, {"ports", std::move(all)}}.dump());
+  } else {
+    if (::isatty(STDOUT_FILENO) == 1) fmt::print("{}", kClear);
+    for (const host::PortActivity& port : ports) fmt::print("{}", table_of(port, seconds));
+    fmt::print("what the switch's queues do cannot be seen from a host; {:.1f} s\n", seconds);
+  }
+  std::fflush(stdout);
+}
+
+void sleep_until(Ps when) {
+  for (Ps now = monotonic_now(); now < when; now = monotonic_now()) nap(std::min(when - now, kLongestNap));
+}
+
+int watch(const WatchFlags& flags) {
+  const Ps interval = parse_duration(flags.interval);
+  if (interval < kShortest)
+    throw Error{"--interval " + flags.interval, "counters need at least 100ms between two looks"};
+  host::LiveTree tree;
+  host::Host before = host::read_host(tree);
+  if (before.rdma.value_or({}).empty())
+    throw Error{"watch", "this host has no RDMA device", "tensorwire doctor says more"};
+  Ps then = monotonic_now();
+  for (std::uint32_t round = 0; flags.count == 0 || round < flags.count; ++round) {
+    sleep_until(then + interval);
+    host::Host after = host::read_host(tree);
+    const Ps now = monotonic_now();
+    show(host::activity_between(before, after, now - then), now - then, flags.json);
+    before = std::move(after);
+    then = now;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_doctor_watch(Command& doctor, int& status, bool& done) {
+  Command command =
+      doctor.command("watch", "which priority the data rides in, who pauses whom, what is marked and lost");
+  auto flags = std::make_shared<WatchFlags>();
+  command.option("--interval", flags->interval, "time between two looks").shows_default();
+  command.option("--count", flags->count, "how many looks (default: until it is interrupted)");
+  command.flag("--json", flags->json, "a line of JSON for each look");
+  command.runs([flags, &status, &done] {
+    done = true;
+    try {
+      status = watch(*flags);
+    } catch (const Error& error) {
+      std::fprintf(stderr, "tensorwire: %s\n", error.what());
+      status = kNoVerdict;
+    }
+  });
+}
+
+}  // namespace tensorwire::cli
