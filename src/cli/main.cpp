@@ -28,6 +28,7 @@ int run(int argc, char** argv) {
     add_trace(program, status);
     add_doctor(program, status);
     add_configure(program, status);
+    add_nccl_env(program, status);
   });
   return parsed != 0 ? parsed : status;
 }

@@ -33,15 +33,6 @@ const Gid* entry_at(const RdmaPort& port, unsigned index) {
   return found != port.gids->end() ? &*found : nullptr;
 }
 
-/// IPv4 before IPv6, as NCCL chooses.
-const Gid* best_entry(const RdmaPort& port) {
-  const Gid* best = nullptr;
-  for (const Gid& gid : *port.gids) {
-    if (gid.is_usable() && (best == nullptr || (gid.address.is_ipv4() && !best->address.is_ipv4()))) best = &gid;
-  }
-  return best;
-}
-
 bool is_foreign(const Gid& gid) { return !gid.version && gid.version.why().find("EINVAL") != std::string::npos; }
 
 /// Calls `use` for each pinned index and each port that it is used on.
@@ -58,7 +49,7 @@ void for_each_pin(const Host& host, Use use) {
 }
 
 std::string pin_remedy(const char* name, const RdmaPort& port) {
-  const Gid* best = best_entry(port);
+  const Gid* best = best_gid(port);
   if (best == nullptr) return "give the interface an address first";
   if (std::string_view{name} == "NCCL_IB_GID_INDEX") {
     return fmt::format(
@@ -78,7 +69,7 @@ void no_usable_gid(const Host& host, Judgement& judgement) {
     const bool judged = std::ranges::all_of(*gids, [](const Gid& gid) { return gid.version.known(); });
     const bool link_local_v4 =
         std::ranges::any_of(*gids, [](const Gid& gid) { return gid.address.is_ipv4_link_local(); });
-    if (!judged || link_local_v4 || best_entry(*view.port) != nullptr) continue;
+    if (!judged || link_local_v4 || best_gid(*view.port) != nullptr) continue;
     judgement.found(
         Confidence::kCertain, view.device->name,
         "no entry of the GID table is RoCE v2 with a routable address: the interface has no address, so that "
@@ -118,7 +109,7 @@ void pinned_to_link_local(const Host& host, Judgement& judgement) {
 void pinned_to_hole(const Host& host, Judgement& judgement) {
   for_each_pin(host, [&](const char* name, const Setting& setting, unsigned index, const PortView& view) {
     if (entry_at(*view.port, index) != nullptr) return;
-    const Gid* best = best_entry(*view.port);
+    const Gid* best = best_gid(*view.port);
     judgement.found(
         Confidence::kCertain, view.device->name,
         fmt::format("{} chooses entry {}, which is empty (ibv_modify_qp: ENODATA). {}", name, index,
@@ -138,7 +129,7 @@ void pin_fits_not_all(const Host& host, Judgement& judgement) {
     std::vector<std::string> places;
     std::vector<unsigned> indexes;
     for (const PortView& view : roce_ports(host)) {
-      const Gid* best = view.port->gids ? best_entry(*view.port) : nullptr;
+      const Gid* best = view.port->gids ? best_gid(*view.port) : nullptr;
       if (best == nullptr) continue;
       indexes.push_back(best->index);
       places.push_back(fmt::format("{}/gids/{}", view.port->path, shown(*best)));
@@ -156,7 +147,7 @@ void ipv6_only(const Host& host, Judgement& judgement) {
   if (family != nullptr && family->value == "AF_INET6") return;
   if (host.process.setting("NCCL_IB_GID_INDEX") != nullptr) return;
   for (const PortView& view : roce_ports(host)) {
-    const Gid* best = view.port->gids ? best_entry(*view.port) : nullptr;
+    const Gid* best = view.port->gids ? best_gid(*view.port) : nullptr;
     if (best == nullptr || best->address.is_ipv4()) continue;
     judgement.found(
         Confidence::kLikely, view.device->name,

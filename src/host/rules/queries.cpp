@@ -64,6 +64,14 @@ std::vector<PortView> qos_ports(const Host& host) {
   return views;
 }
 
+const Gid* best_gid(const RdmaPort& port) {
+  const Gid* best = nullptr;
+  for (const Gid& gid : *port.gids) {
+    if (gid.is_usable() && (best == nullptr || (gid.address.is_ipv4() && !best->address.is_ipv4()))) best = &gid;
+  }
+  return best;
+}
+
 std::optional<Marking> marking_of(const Host& host, const RdmaPort& port) {
   if (port.forced_traffic_class && *port.forced_traffic_class) {
     const unsigned tos = **port.forced_traffic_class;

@@ -47,6 +47,10 @@ class HcaFilter {
 /// The same, once for each interface that QoS can be read of: no software devices, no ports without interface.
 [[nodiscard]] std::vector<PortView> qos_ports(const Host& host);
 
+/// The RoCE v2 entry with a routable address, IPv4 before IPv6, as NCCL chooses; nullptr where there is none. The table
+/// must be known.
+[[nodiscard]] const Gid* best_gid(const RdmaPort& port);
+
 /// The traffic class (ToS byte) of the job's packets.
 struct Marking {
   unsigned tos = 0;
