@@ -1,0 +1,60 @@
+"""python/tensorwire/torch_nccl_roce.py: the environment that it sets, and, where PyTorch is installed, its run under torchrun."""
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from harness import PROGRAM
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "python/tensorwire/torch_nccl_roce.py"
+
+
+def run_python(code, **variables):
+    """Runs `code` where the module is `t`, with no other variables than `variables`."""
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SCRIPT.parent), "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    done = subprocess.run([sys.executable, "-c", f"import os, torch_nccl_roce as t\n{code}"], env=env, text=True,
+                          capture_output=True, timeout=60)
+    return done.returncode, done.stdout.strip(), done.stderr
+
+
+class Environment(unittest.TestCase):
+    CALL = "added = t.init_nccl_rocev2_environment(1, 4, '192.0.2.1', 29500); "
+
+    def test_without_the_program_only_what_holds_everywhere(self):
+        code, out, err = run_python(self.CALL + "print(os.environ['NCCL_IB_TC'], os.environ['MASTER_PORT'], os.environ['RANK'], "
+                                                "'NCCL_IB_GID_INDEX' in os.environ)", PATH="/nowhere")
+        self.assertEqual((0, "104 29500 1 False"), (code, out), err)
+
+    def test_with_the_program_what_it_found_here(self):
+        program = str(pathlib.Path(PROGRAM).resolve())
+        code, out, err = run_python("import json, subprocess\nwanted = json.loads(subprocess.run([os.environ['TENSORWIRE_PROGRAM'], "
+                                    "'nccl-env', '--json'], capture_output=True, check=True).stdout)['environment']\n"
+                                    + self.CALL + "print(all(added[name] == line['value'] for name, line in wanted.items()), "
+                                                  "added['LOCAL_RANK'])", TENSORWIRE_PROGRAM=program)
+        self.assertEqual((0, "True 1"), (code, out), err)
+
+    def test_what_is_set_already_is_kept(self):
+        code, out, err = run_python(self.CALL + "print(os.environ['NCCL_IB_TC'], os.environ['RANK'], 'NCCL_IB_TC' in added)",
+                                    PATH="/nowhere", NCCL_IB_TC="96", RANK="3")
+        self.assertEqual((0, "96 3 False"), (code, out), err)
+
+    def test_a_program_that_fails_is_said(self):
+        code, _, err = run_python(self.CALL, TENSORWIRE_PROGRAM="/bin/false")
+        self.assertEqual(1, code)
+        self.assertIn("/bin/false nccl-env failed", err)
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "PyTorch is not installed (pip install torch)")
+class Torchrun(unittest.TestCase):
+    def test_two_ranks(self):
+        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT)],
+                              text=True, capture_output=True, timeout=200, env={**os.environ, "NCCL_DEBUG": "WARN"})
+        self.assertEqual(0, done.returncode, done.stderr)
+        for rank in range(2):
+            self.assertRegex(done.stdout, rf"rank {rank}/2 (nccl|gloo): sum {(rank + 1) * 131072} -> {3 * 131072}, .* p99 ")
+
+
+if __name__ == "__main__":
+    unittest.main()
