@@ -16,8 +16,6 @@ bool reached_over_rings(Point point) noexcept {
     case Point::kRtrToReset:
     case Point::kCnpStranger:
     case Point::kReplyBroken:
-    case Point::kAccessInvalidate:
-    case Point::kWindowHolds:
     case Point::kUcLength:
     case Point::kUcReth:
       return false;

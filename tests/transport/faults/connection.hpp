@@ -22,6 +22,7 @@ namespace tensorwire::transport::faults {
 struct Window {
   enum class Phase : std::uint8_t { kClosed, kBinding, kOpen, kClosing, kPeerCloses };
 
+  WindowType type = WindowType::k2;
   std::uint32_t key = 0;
   std::uint32_t stale_key = 0;  ///< of an earlier binding
   Phase phase = Phase::kClosed;
@@ -141,6 +142,7 @@ class Connection {
   void choose_fetch_sources(std::size_t side);
   void check_fetched(std::size_t side, const Completion& completion, const Operation& op);
   void renew_window(std::size_t side);
+  [[nodiscard]] bool choose_local(std::size_t side, Window& window, SendWr& wr);
   [[nodiscard]] WindowBinding choose_binding(std::size_t side);
   void name_window(std::size_t side, const Operation& op, SendWr& wr);
   void check_window(std::size_t side, const Completion& completion);

@@ -1,6 +1,6 @@
-// The applications open parts of their memory to each other for a while: a window of type 2 at each end, bound by a
-// request among the others, its key told to the peer, and closed again by its owner, while the peer's accesses may
-// still be under way, or by the peer's SEND.
+// The applications open parts of their memory to each other for a while: a window at each end, bound by a request among
+// the others, its key told to the peer, and closed again by its owner, while the peer's accesses may still be under
+// way, or by the peer's SEND.
 #include <algorithm>
 #include <cerrno>
 
@@ -9,20 +9,30 @@
 
 namespace tensorwire::transport::faults {
 
-/// For a new life: whatever an earlier one left open is closed.
+/// For a new life: what an earlier one left open is closed with its window. One of type 1 needs no queue pair, and
+/// mostly stays as it is.
 void Connection::renew_window(std::size_t side) {
   if (windows_random_ == nullptr) return;
+  Random& random = *windows_random_;
   End& end = ends[side];
-  std::vector<ReferenceWindow>& all = end.host->registrations.windows;
+  Registrations& registrations = end.host->registrations;
+  if (end.window.key != 0 && end.window.type == WindowType::k1 && random.below(4) != 0) {
+    const ReferenceWindow& window = registrations.window(end.window.key);
+    if (window.bound) hits_(Point::kWindowOutlives);
+    end.window.key = window.key;
+    end.window.binding = window.binding;
+    end.window.phase = window.bound ? Window::Phase::kOpen : Window::Phase::kClosed;
+    end.window.asked = false;
+    return;
+  }
   if (end.window.key != 0) {
     require(end.host->engine.memory().remove_window(end.window.key), "a window can be deallocated");
-    std::erase_if(all, [&](const ReferenceWindow& window) { return window.key >> 8 == end.window.key >> 8; });
+    std::erase_if(registrations.windows, [&](const ReferenceWindow& window) { return end.window.has(window.key); });
   }
   end.window = {};
-  end.window.key = end.host->engine.memory().add_window(end.host->pd, WindowType::k2);
-  ReferenceWindow& window = all.emplace_back();
-  window.key = end.window.key;
-  window.pd = end.host->pd;
+  end.window.type = random.below(3) == 0 ? WindowType::k1 : WindowType::k2;
+  end.window.key = end.host->engine.memory().add_window(end.host->pd, end.window.type);
+  registrations.windows.push_back({.type = end.window.type, .key = end.window.key, .pd = end.host->pd, .binding = {}});
 }
 
 /// Part of what the peer writes to, or of what it reads.
@@ -40,43 +50,53 @@ WindowBinding Connection::choose_binding(std::size_t side) {
   return binding;
 }
 
-bool Connection::post_local(std::size_t side, Ps now) {
+/// What to do about the window; false: nothing that needs a request. A window of type 1 is bound anew, or to nothing.
+bool Connection::choose_local(std::size_t side, Window& window, SendWr& wr) {
   Random& random = *windows_random_;
+  const bool open = window.phase == Window::Phase::kOpen;
+  if (!open && window.phase != Window::Phase::kClosed) return false;
+  const bool first = window.type == WindowType::k1;
+  const bool mistaken = random.below(40) == 0;  // nothing is there to invalidate
+  if (open && (first ? mistaken : random.below(2) == 0)) {
+    window.phase = Window::Phase::kPeerCloses;
+    return false;
+  }
+  if (open ? !first : mistaken) {
+    wr.opcode = WrOpcode::kLocalInvalidate;
+    window.phase = Window::Phase::kClosing;
+    return true;
+  }
+  const bool closes = open && random.below(2) == 0;
+  window.binding = closes ? WindowBinding{} : choose_binding(side);
+  window.stale_key = window.key;
+  window.key = (window.key & ~0xffU) | ((window.key + 1) & 0xff);
+  window.phase = closes ? Window::Phase::kClosing : Window::Phase::kBinding;
+  wr.opcode = WrOpcode::kBindWindow;
+  return true;
+}
+
+bool Connection::post_local(std::size_t side, Ps now) {
   End& end = ends[side];
-  Window& window = end.window;
   if (end.life != life || !can_send(end.ref.state) || directions[side].source.key == 0 ||
       directions[1 - side].target.key == 0 || directions[side].source.size < 64 ||
       directions[1 - side].target.size < 64)
     return false;
+  Window next = end.window;
   SendWr wr;
-  wr.wr_id = kLocalRequests + window.requests++;
-  wr.fence = random.below(4) == 0;
-  WindowBinding binding;
-  Window next = window;
-  if (window.phase == Window::Phase::kClosed && random.below(40) != 0) {
-    binding = choose_binding(side);
-    wr.opcode = WrOpcode::kBindWindow;
-    wr.binding = &binding;
-    next.stale_key = window.key;
-    next.key = (window.key & ~0xffU) | ((window.key + 1) & 0xff);
-    next.binding = binding;
-    next.phase = Window::Phase::kBinding;
-  } else if (window.phase == Window::Phase::kOpen && random.below(2) == 0) {
-    next.phase = Window::Phase::kPeerCloses;
-    window = next;
-    return true;
-  } else if (window.phase == Window::Phase::kOpen || window.phase == Window::Phase::kClosed) {
-    wr.opcode = WrOpcode::kLocalInvalidate;
-    next.phase = Window::Phase::kClosing;
-  } else {
+  wr.wr_id = kLocalRequests + next.requests++;
+  wr.fence = windows_random_->below(4) == 0;
+  if (!choose_local(side, next, wr)) {
+    end.window = next;
     return false;
   }
+  WindowBinding binding = next.binding;
   wr.rkey = next.key;
+  wr.binding = wr.opcode == WrOpcode::kBindWindow ? &binding : nullptr;
   const int result = end.qp->post_send(wr);
   const bool full = end.ref.sends_outstanding() == end.caps.max_send_wr;
   require(result == (full ? ENOMEM : 0), "a request is taken unless the ring is full");
   if (full) return false;
-  window = next;
+  end.window = next;
   end.ref.post_send(wr, {});
   binding = {};  // copied when posted
   end.host->engine.doorbell(*end.qp, now);
@@ -114,18 +134,20 @@ void Connection::name_window(std::size_t side, const Operation& op, SendWr& wr) 
 void Connection::check_window(std::size_t side, const Completion& completion) {
   End& end = ends[side];
   Window& window = end.window;
-  const bool bound = completion.opcode == WcOpcode::kBindWindow;
-  if (bound) {
-    if (window.phase == Window::Phase::kBinding) window.phase = Window::Phase::kOpen;
+  if (completion.opcode == WcOpcode::kBindWindow && window.phase == Window::Phase::kBinding) {
+    window.phase = Window::Phase::kOpen;
     return;
   }
-  const std::uint32_t key = completion.opcode == WcOpcode::kLocalInvalidate ? window.key : completion.invalidated_key;
-  require(key == window.key, "a completion names the window that was invalidated");
-  Piece piece;
-  require(end.host->engine.memory().check_window(key, end.host->pd, end.qpn, window.binding.address, 1, 0, piece) ==
-              AccessResult::kBadKey,
-          "nothing can be reached through a window that was invalidated");
-  window.stale_key = window.key;
+  const bool unbound = completion.opcode == WcOpcode::kBindWindow;
+  const bool by_peer = completion.opcode == WcOpcode::kRecv;
+  require(!by_peer || completion.invalidated_key == window.key, "a completion names the window that was invalidated");
+  if (!unbound) window.stale_key = window.key;
+  for (const std::uint32_t key : {window.stale_key, window.key}) {
+    Piece piece;
+    require(end.host->engine.memory().check_window(key, end.host->pd, end.qpn, window.binding.address, 1, 0, piece) ==
+                AccessResult::kBadKey,
+            "nothing can be reached through a window that was closed");
+  }
   window.phase = Window::Phase::kClosed;
   window.asked = false;
 }

@@ -132,6 +132,9 @@ namespace tensorwire::transport::faults {
   X(kDrainedChange, "SQD: other times and limits")                      \
   X(kExecuteInSqd, "responder: executed in SQD")                        \
   X(kWindowBound, "memory window bound")                                \
+  X(kWindowBoundAnew, "memory window of type 1 bound while it was bound") \
+  X(kWindowUnbound, "memory window of type 1 bound to nothing")         \
+  X(kWindowOutlives, "memory window of type 1 bound when its queue pair comes back") \
   X(kWindowInvalidated, "memory window invalidated by its owner")       \
   X(kWindowInvalidatedByPeer, "memory window invalidated by the peer's SEND") \
   X(kWindowUsed, "access through a memory window")                      \

@@ -13,8 +13,9 @@
 
 namespace tensorwire::transport::faults {
 
-/// A memory window of type 2 written a second time.
+/// A memory window written a second time.
 struct ReferenceWindow {
+  WindowType type = WindowType::k2;
   std::uint32_t key = 0;
   PdId pd = 0;
   bool bound = false;
@@ -30,10 +31,13 @@ struct Registrations {
   /// What a peer of queue pair `qpn` may reach: regions, and windows where no region has the key.
   [[nodiscard]] AccessResult reach(std::uint32_t key, PdId pd, std::uint32_t qpn, std::uint64_t address,
                                    std::uint64_t length, std::uint32_t rights) const noexcept;
+  /// The window to which the key belongs, by whatever key it is bound.
+  [[nodiscard]] const ReferenceWindow& window(std::uint32_t key) const noexcept;
   [[nodiscard]] bool can_invalidate(std::uint32_t key, PdId pd, std::uint32_t qpn) const noexcept;
   void invalidate(std::uint32_t key) noexcept;
   /// The window to which the key belongs may be bound under it.
   [[nodiscard]] bool can_bind(std::uint32_t key, const WindowBinding& binding, PdId pd) const noexcept;
+  /// To nothing, of type 1: when nothing is to be opened.
   void bind(std::uint32_t key, const WindowBinding& binding, std::uint32_t qpn) noexcept;
   /// Windows are bound to the region with this key.
   [[nodiscard]] bool held(std::uint32_t region_key) const noexcept;

@@ -1,4 +1,4 @@
-// Memory windows of type 2 (IB specification vol. 1, 10.6.7.2), and the requests that bind and invalidate them: done in
+// Memory windows (IB specification vol. 1, 10.6.7), and the requests that bind and invalidate them: done in
 // their turn among what is sent, without a packet, once.
 #include <algorithm>
 
@@ -26,28 +26,35 @@ AccessResult Registrations::reach(std::uint32_t key, PdId pd, std::uint32_t qpn,
     return result;
   const auto window = find_window(windows, key);
   if (window == windows.end() || window->key != key || !window->bound) return AccessResult::kBadKey;
-  if (window->pd != pd || window->qpn != qpn) return AccessResult::kWrongPd;
+  if (window->pd != pd || (window->type == WindowType::k2 && window->qpn != qpn)) return AccessResult::kWrongPd;
   const WindowBinding& to = window->binding;
   if (address < to.address || length > to.length || address - to.address > to.length - length)
     return AccessResult::kOutOfRange;
   return (to.access & rights) == rights ? AccessResult::kOk : AccessResult::kNoRight;
 }
 
+const ReferenceWindow& Registrations::window(std::uint32_t key) const noexcept { return *find_window(windows, key); }
+
 bool Registrations::can_invalidate(std::uint32_t key, PdId pd, std::uint32_t qpn) const noexcept {
   const auto window = find_window(windows, key);
-  return window != windows.end() && window->key == key && window->bound && window->pd == pd && window->qpn == qpn;
+  return window != windows.end() && window->key == key && window->type == WindowType::k2 && window->bound &&
+         window->pd == pd && window->qpn == qpn;
 }
 
 void Registrations::invalidate(std::uint32_t key) noexcept { find_window(windows, key)->bound = false; }
 
 bool Registrations::can_bind(std::uint32_t key, const WindowBinding& binding, PdId pd) const noexcept {
   const auto window = find_window(windows, key);
-  return window != windows.end() && window->pd == pd && !window->bound &&
+  if (window == windows.end() || window->pd != pd) return false;
+  const bool any_time = window->type == WindowType::k1;
+  if (binding.length == 0) return any_time;
+  return (any_time || !window->bound) &&
          check(binding.lkey, pd, binding.address, binding.length, kAccessWindowBind) == AccessResult::kOk;
 }
 
 void Registrations::bind(std::uint32_t key, const WindowBinding& binding, std::uint32_t qpn) noexcept {
-  *find_window(windows, key) = {key, find_window(windows, key)->pd, true, qpn, binding};
+  const auto window = find_window(windows, key);
+  *window = {window->type, key, window->pd, binding.length != 0, qpn, binding};
 }
 
 bool Registrations::held(std::uint32_t region_key) const noexcept {
@@ -97,8 +104,11 @@ void ReferenceQp::pass_locals(const Send& send) {
 void ReferenceQp::observe_local(const MemoryTable& memory) {
   const Send* local = due_local();
   if (local == nullptr || !possible(*local)) return;
-  const bool bound = memory.can_invalidate(local->rkey, config.pd, config.qpn);
-  if (bound == (local->opcode == WrOpcode::kBindWindow)) execute_local(*local);
+  const bool closes = local->opcode == WrOpcode::kLocalInvalidate || local->binding.length == 0;
+  const std::uint32_t key = closes ? registrations_.window(local->rkey).key : local->rkey;
+  Piece piece;
+  const bool stands = memory.check_window(key, config.pd, config.qpn, 0, 0, 0, piece) != AccessResult::kBadKey;
+  if (stands != closes) execute_local(*local);
 }
 
 void ReferenceQp::execute_local(const Send& local) {
@@ -106,7 +116,9 @@ void ReferenceQp::execute_local(const Send& local) {
   require(may_leave(local), "a fenced local request waits for READs and atomics");
   require(possible(local), "a local request that must fail is not passed");
   if (local.opcode == WrOpcode::kBindWindow) {
-    hits_(Point::kWindowBound);
+    hits_(local.binding.length == 0                 ? Point::kWindowUnbound
+          : registrations_.window(local.rkey).bound ? Point::kWindowBoundAnew
+                                                    : Point::kWindowBound);
     registrations_.bind(local.rkey, local.binding, config.qpn);
   } else {
     hits_(Point::kWindowInvalidated);
