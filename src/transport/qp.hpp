@@ -33,19 +33,6 @@ struct Qp final : QueuePair, QpLinks {
   /// The domain of its receive buffers.
   [[nodiscard]] PdId receive_pd() const noexcept { return init_.srq != nullptr ? init_.srq->init().pd : init_.pd; }
 
-  // ---- for the scheduler: whichever half sends
-  /// A packet may leave now, as far as this queue pair is concerned.
-  [[nodiscard]] bool ready() const noexcept { return unanswered ? unanswered->ready() : requester.ready(); }
-  /// Payload bytes of the next packet; only when ready().
-  [[nodiscard]] std::uint32_t next_payload() const noexcept {
-    return unanswered ? unanswered->next_payload() : requester.next_payload();
-  }
-  /// What it costs of the window; only when ready().
-  [[nodiscard]] std::uint64_t next_charge() const noexcept {
-    return unanswered ? packet_charge(unanswered->next_payload()) : requester.next_charge();
-  }
-  /// Builds the next packet; only when ready(). False: none came of it, and ready() may have changed.
-  bool build(TxDesc& out, Ps now) noexcept { return unanswered ? unanswered->build(out) : requester.build(out, now); }
   /// Tells the scheduler whether it may send.
   void schedule_sends() noexcept {
     if (unanswered) {

@@ -43,14 +43,15 @@ void Scheduler::replies_done(Qp& qp) noexcept {
 
 void Scheduler::data_ready(Qp& qp) noexcept {
   Path& path = *paths_[qp.path()];
-  path.data.push_back(qp);
+  (qp.unanswered ? path.unanswered : path.data).push_back(qp);
   refresh(path);
 }
 
 void Scheduler::data_done(Qp& qp) noexcept {
   Path& path = *paths_[qp.path()];
   if (path.data.front() == &qp) path.turn_left = kTurnBytes;
-  path.data.remove(qp);
+  if (path.unanswered.front() == &qp) path.unanswered_turn_left = kTurnBytes;
+  (qp.unanswered ? path.unanswered : path.data).remove(qp);
   refresh(path);
 }
 
@@ -79,7 +80,7 @@ void Scheduler::release(PathId path, std::uint64_t bytes) noexcept {
 
 void Scheduler::refresh(Path& path) noexcept {
   const bool data = !path.data.empty() && !path.window_full;
-  if (!path.blocked && (data || !path.control.empty() || !path.replies.empty())) {
+  if (!path.blocked && (data || !path.control.empty() || !path.replies.empty() || !path.unanswered.empty())) {
     active_.push_back(path);
   } else {
     active_.remove(path);
@@ -97,7 +98,10 @@ std::size_t Scheduler::fill(Ps now, std::uint64_t budget_bytes, std::span<TxDesc
     const std::span<TxDesc> first = path->control.empty() ? out : out.first(out.size() - 1);
     path->replies_first = !path->replies_first;
     if (path->replies_first) count = fill_replies(*path, now, budget_bytes, first, count);
+    path->unanswered_first = !path->unanswered_first && !path->unanswered.empty();
+    if (path->unanswered_first) count = fill_unanswered(*path, now, budget_bytes, first, count);
     count = fill_data(*path, now, budget_bytes, first, count);
+    if (!path->unanswered.empty()) count = fill_unanswered(*path, now, budget_bytes, first, count);
     if (!path->replies_first) count = fill_replies(*path, now, budget_bytes, first, count);
     count = fill_control(*path, out, count);
     refresh(*path);
@@ -152,23 +156,44 @@ std::size_t Scheduler::fill_data(Path& path, Ps now, std::uint64_t& budget_bytes
                                  std::size_t count) noexcept {
   while (count < out.size() && !path.data.empty()) {
     Qp& qp = static_cast<Qp&>(*path.data.front());
-    const std::uint32_t bytes = qp.next_payload();
+    const std::uint32_t bytes = qp.requester.next_payload();
     if (bytes > budget_bytes && count != 0) break;
-    const std::uint64_t charge = bytes != 0 ? packet_charge(bytes) : qp.next_charge();
-    if (!qp.unanswered && !path.fits(charge)) {  // what nothing acknowledges no window counts
+    const std::uint64_t charge = bytes != 0 ? packet_charge(bytes) : qp.requester.next_charge();
+    if (!path.fits(charge)) {
       path.window_full = true;
       break;
     }
-    if (!qp.build(out[count], now)) continue;  // it has told whether it stays on the list
+    if (!qp.requester.build(out[count], now)) continue;  // it has told whether it stays on the list
     if (qp.congestion != nullptr) pace(qp, bytes, now);
     ++count;
     budget_bytes -= std::min<std::uint64_t>(bytes, budget_bytes);
     path.turn_left -= std::min(charge, path.turn_left);
-    if (!qp.ready()) {
+    if (!qp.requester.ready()) {
       data_done(qp);
     } else if (path.turn_left == 0) {
       path.data.move_to_back(qp);
       path.turn_left = kTurnBytes;
+    }
+  }
+  return count;
+}
+
+std::size_t Scheduler::fill_unanswered(Path& path, Ps now, std::uint64_t& budget_bytes, std::span<TxDesc> out,
+                                       std::size_t count) noexcept {
+  while (count < out.size() && !path.unanswered.empty()) {
+    Qp& qp = static_cast<Qp&>(*path.unanswered.front());
+    const std::uint32_t bytes = qp.unanswered->next_payload();
+    if (bytes > budget_bytes && count != 0) break;
+    if (!qp.unanswered->build(out[count])) continue;  // it has told whether it stays on the list
+    if (qp.congestion != nullptr) pace(qp, bytes, now);
+    ++count;
+    budget_bytes -= std::min<std::uint64_t>(bytes, budget_bytes);
+    path.unanswered_turn_left -= std::min(packet_charge(bytes), path.unanswered_turn_left);
+    if (!qp.unanswered->ready()) {
+      data_done(qp);
+    } else if (path.unanswered_turn_left == 0) {
+      path.unanswered.move_to_back(qp);
+      path.unanswered_turn_left = kTurnBytes;
     }
   }
   return count;

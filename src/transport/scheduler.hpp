@@ -1,13 +1,14 @@
-// Who may send next. Queue pairs with something to send stand in their path's lists (replies and data in turns, then
-// control), paths with a queue pair that may send stand in the active list; all are served round-robin. The
+// Who may send next. Queue pairs with something to send stand in their path's lists (replies, data and what nothing
+// answers in turns, then control), paths with a queue pair that may send stand in the active list; all are served round-robin. The
 // scheduler also keeps each path's unacknowledged bytes under its limit. It decides; requesters and responders build
 // the packets.
 //
 // Replies (READ responses, atomic acknowledges) need no window: nobody acknowledges them, and who asked for them
-// counted them into his own. If they did, two peers that read from each other could wait for each other for ever.
+// counted them into his own. If they did, two peers that read from each other could wait for each other for ever. Nor do
+// messages that nothing answers (UC, UD), which no acknowledgement would take out of a window again.
 //
-// Invariant: a path is in the active list exactly when it is not blocked and has a control packet, a reply, or data
-// that its window was not yet found too small for. So has_tx() costs two comparisons.
+// Invariant: a path is in the active list exactly when it is not blocked and has a control packet, a reply, an
+// unanswered message, or data that its window was not yet found too small for. So has_tx() costs two comparisons.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +41,15 @@ struct Path {
   bool blocked = false;
   bool window_full = false;  ///< the next packet was found not to fit; cleared when bytes are released
   std::uint64_t in_flight = 0;
-  bool replies_first = false;  ///< of replies and data, who has the next batch
+  bool replies_first = false;     ///< of replies and the others, who has the next batch
+  bool unanswered_first = false;  ///< of data and unanswered messages, likewise
   std::uint64_t turn_left = kTurnBytes;
+  std::uint64_t unanswered_turn_left = kTurnBytes;
   std::uint64_t reply_turn_left = kTurnBytes;
   IntrusiveList<QpLinks, &QpLinks::control> control;
   IntrusiveList<QpLinks, &QpLinks::replies> replies;
   IntrusiveList<QpLinks, &QpLinks::data> data;
+  IntrusiveList<QpLinks, &QpLinks::data> unanswered;
   ListLink<Path> active;
 
   /// One packet always passes, however small the window.
@@ -90,6 +94,8 @@ class Scheduler {
                            std::size_t count) noexcept;
   std::size_t fill_data(Path& path, Ps now, std::uint64_t& budget_bytes, std::span<TxDesc> out,
                         std::size_t count) noexcept;
+  std::size_t fill_unanswered(Path& path, Ps now, std::uint64_t& budget_bytes, std::span<TxDesc> out,
+                              std::size_t count) noexcept;
   static std::size_t fill_control(Path& path, std::span<TxDesc> out, std::size_t count) noexcept;
 
   std::vector<std::unique_ptr<Path>> paths_;

@@ -75,6 +75,40 @@ TEST_F(UcTest, NoWindowHoldsItBack) {
   EXPECT_EQ(large.bytes, there.bytes);
 }
 
+TEST_F(UcTest, NorDoesAReliableQueuePairThatWaitsForIts) {
+  const auto [c, d] = world.connect(0, 1);
+  Buffer large = a.host->buffer(1 << 16);
+  Buffer there = b.host->buffer(1 << 16);
+  Buffer elsewhere = b.host->buffer(1 << 16);
+  std::ranges::fill(large.bytes, std::byte{0x5a});
+  const std::array sges = {large.sge(0, large.bytes.size())};
+  a.host->engine.set_path_window(kDefaultPath, 4096);
+  world.loop.pause(1, true);
+  ASSERT_EQ(c.send(write_wr(1, sges, elsewhere.address(), elsewhere.key)), 0);
+  ASSERT_EQ(a.send(write_wr(2, sges, there.address(), there.key)), 0);
+  world.loop.run_until(kMillisecond);
+  EXPECT_EQ(a.poll().size(), 1U);
+  EXPECT_EQ(large.bytes, there.bytes);
+  EXPECT_TRUE(c.poll().empty());
+  EXPECT_NE(large.bytes, elsewhere.bytes);
+}
+
+/// Whoever has more to send than one call gives out.
+TEST_F(UcTest, ItTakesTurnsWithReliableOnes) {
+  const auto [c, d] = world.connect(0, 1);
+  Buffer large = a.host->buffer(1 << 16);
+  const std::array sges = {large.sge(0, large.bytes.size())};
+  ASSERT_EQ(c.send(write_wr(1, sges, 0, 1)), 0);
+  ASSERT_EQ(a.send(write_wr(2, sges, 0, 1)), 0);
+  std::array<std::uint32_t, 2> sent{};
+  std::array<TxDesc, 4> out;
+  for (int call = 0; call < 6; ++call) {
+    const std::size_t count = a.host->engine.next_tx(0, 1 << 20, out);
+    for (std::size_t i = 0; i < count; ++i) ++sent[out[i].src_qpn == a.qp->qpn() ? 0 : 1];
+  }
+  EXPECT_EQ(sent, (std::array{12U, 12U}));
+}
+
 TEST_F(UcTest, WhatBringsAnAnswerCannotBePosted) {
   const std::array sges = {source.sge(0, 8)};
   EXPECT_EQ(a.send(read_wr(1, sges, target.address(), target.key)), EINVAL);

@@ -211,7 +211,7 @@ void Run::settle_egress(std::size_t number) {
   if (host.engine.has_tx()) return;
   for (const UnansweredEnd* end : unanswered_at_[number]) {
     require(end->reference().given() == 0, "what nobody answers completes when it has left");
-    const bool waits = blocked(number, end->path) || !window_open(number, end->path) || paced(*end->qp);
+    const bool waits = blocked(number, end->path) || paced(*end->qp);
     require(waits || !end->reference().ready(), "what nobody answers leaves");
   }
   std::optional<PathId> settled;
@@ -226,8 +226,7 @@ bool Run::blocked(std::size_t host, PathId path) const noexcept {
   return path == paths_[host] && blocked_until_[host] != 0;
 }
 
-/// A path on which whatever comes next fits into the window. Where it does not, no window counts what nobody answers,
-/// but it may stand behind what does not fit.
+/// A path on which whatever comes next fits into the window.
 bool Run::window_open(std::size_t number, PathId path) const noexcept {
   std::uint64_t in_flight = 0;
   std::uint64_t largest = 0;
