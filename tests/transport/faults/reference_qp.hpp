@@ -14,6 +14,7 @@
 #include "hits.hpp"
 #include "reference_congestion.hpp"
 #include "reference_receiver.hpp"
+#include "reference_send.hpp"
 #include "transport/engine.hpp"
 #include "transport/responder.hpp"
 #include "transport/types.hpp"
@@ -22,19 +23,8 @@ namespace tensorwire::transport::faults {
 
 class ReferenceQp : public ReferenceReceiver {
  public:
-  struct Send {
-    std::uint64_t wr_id;
-    WrOpcode opcode;
-    bool signaled;
-    bool solicited;
-    bool inline_data;
-    std::uint32_t immediate;
-    std::uint32_t length;
-    std::uint64_t remote_address;
-    std::uint32_t rkey;
-    SgeList sges;
-    std::uint64_t first;  ///< number of its first packet
-    std::uint64_t end;
+  struct Send : ReferenceSend {
+    std::uint64_t end;  ///< number behind its last packet
     std::uint32_t ssn;  ///< requests up to its first, itself included
     bool fetch;
     bool fence;

@@ -90,9 +90,10 @@ void ReferenceQp::post_send(const SendWr& wr, const SgeList& sges) {
     ssn = before.ssn + (before.local ? 0 : 1);
     if (before.fetch) ssn += static_cast<std::uint32_t>((before.end - before.first - 1) / request_packets());
   }
-  sends_.push_back({wr.wr_id, wr.opcode, wr.signaled, wr.solicited, wr.inline_data, wr.immediate, length,
-                    wr.remote_address, wr.rkey, sges, first, first + count, ssn, fetch, wr.fence, wr.compare_add,
-                    wr.swap, local, wr.binding != nullptr ? *wr.binding : WindowBinding{}});
+  const ReferenceSend posted{wr.wr_id, wr.opcode, wr.signaled,       wr.solicited, wr.inline_data, wr.immediate,
+                             length,   sges,      wr.remote_address, wr.rkey,      first};
+  const WindowBinding binding = wr.binding != nullptr ? *wr.binding : WindowBinding{};
+  sends_.push_back({posted, first + count, ssn, fetch, wr.fence, wr.compare_add, wr.swap, local, binding});
   if (config.whole && !fetch) largest_charge_ = std::max(largest_charge_, length);
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "reference_receiver.hpp"
+#include "reference_send.hpp"
 
 namespace tensorwire::transport::faults {
 
@@ -19,23 +20,11 @@ struct UnansweredPoints {
 
 class ReferenceUnanswered : public ReferenceReceiver {
  public:
-  struct Send {
-    std::uint64_t wr_id;
-    WrOpcode opcode;
-    bool signaled;
-    bool solicited;
-    bool inline_data;
-    std::uint32_t immediate;
-    std::uint32_t length;
-    SgeList sges;
-    // UD
+  struct Send : ReferenceSend {
+    // Of datagrams.
     AddressVector av;
     std::uint32_t dest_qpn;
     std::uint32_t qkey;  ///< as posted
-    // UC
-    std::uint64_t remote_address;
-    std::uint32_t rkey;
-    std::uint64_t first = 0;  ///< number of its first packet, once that has left
   };
 
   // ---- the application
