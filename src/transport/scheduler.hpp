@@ -1,11 +1,11 @@
 // Who may send next. Queue pairs with something to send stand in their path's lists (replies, data and what nothing
-// answers in turns, then control), paths with a queue pair that may send stand in the active list; all are served round-robin. The
-// scheduler also keeps each path's unacknowledged bytes under its limit. It decides; requesters and responders build
-// the packets.
+// answers in turns, then control), paths with a queue pair that may send stand in the active list; all are served
+// round-robin. The scheduler also keeps each path's unacknowledged bytes under its limit. It decides; requesters and
+// responders build the packets.
 //
 // Replies (READ responses, atomic acknowledges) need no window: nobody acknowledges them, and who asked for them
-// counted them into his own. If they did, two peers that read from each other could wait for each other for ever. Nor do
-// messages that nothing answers (UC, UD), which no acknowledgement would take out of a window again.
+// counted them into his own. If they did, two peers that read from each other could wait for each other for ever. Nor
+// do messages that nothing answers (UC, UD), which no acknowledgement would take out of a window again.
 //
 // Invariant: a path is in the active list exactly when it is not blocked and has a control packet, a reply, an
 // unanswered message, or data that its window was not yet found too small for. So has_tx() costs two comparisons.
