@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "transport/queue_pair.hpp"
 
@@ -153,7 +154,9 @@ void UnansweredEnd::discover_failure() {
   ReferenceUnanswered& ref = reference();
   // In ERR it may have been this failure's flush that was too much for the completion queue.
   const bool stopped = qp->state() == QpState::kSqe || qp->state() == QpState::kErr;
-  if (stopped && can_send(ref.state) && ref.given() == 0 && ref.source_broken()) ref.fail_source();
+  // A send queue that said that it is drained had not looked at what comes next.
+  const bool drained = std::ranges::count(host->events.all, std::pair{AsyncEvent::kSqDrained, qpn}) != 0;
+  if (stopped && !drained && can_send(ref.state) && ref.given() == 0 && ref.source_broken()) ref.fail_source();
 }
 
 bool UnansweredEnd::finished() const noexcept { return all_posted() && reference().sends_outstanding() == 0; }
