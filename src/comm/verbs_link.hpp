@@ -51,6 +51,10 @@ class VerbsLink final : public Link {
   [[nodiscard]] std::optional<std::uint64_t> device_counter(std::string_view name) const override {
     return context_->counter(name);
   }
+  /// The first one to another rank.
+  [[nodiscard]] const verbs::QueuePair& queue_pair(std::uint32_t peer) const noexcept {
+    return *lanes_[peers_[peer].first_lane].qp;
+  }
 
  private:
   struct Lane {

@@ -1,14 +1,16 @@
-// Addresses come and go under a communicator: it follows its address to another index, and says what is wrong here
-// when it is gone. In a network of the test's own.
+// Addresses come and go under a communicator: it follows its address to another index, with the queue pairs that it
+// has, and says what is wrong here when it is gone. In a network of the test's own.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.hpp"
+#include "comm/verbs_link.hpp"
 #include "rank_processes.hpp"
 #include "softhca/own_network.hpp"
 #include "tensors.hpp"
@@ -41,6 +43,21 @@ CommOptions options_at(int gid_index) {
   return options;
 }
 
+/// What the device says of a queue pair.
+struct Path {
+  ibv_qp_state state = IBV_QPS_UNKNOWN;
+  int gid_index = -1;
+  std::uint32_t qpn = 0;
+  bool operator==(const Path&) const = default;
+};
+
+Path path_of(const verbs::QueuePair& qp) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  if (qp.context()->call().query_qp(qp.raw(), &attr, IBV_QP_STATE | IBV_QP_AV, &init) != 0) return {};
+  return {attr.qp_state, attr.ah_attr.grh.sgid_index, qp.qpn()};
+}
+
 /// One all-reduce to which rank 1 comes late, so that rank 0 has time to look around.
 void reduce_late(Communicator& comm, int late_rank) {
   if (comm.rank() == late_rank) std::this_thread::sleep_for(std::chrono::milliseconds{250});
@@ -57,8 +74,21 @@ int the_address_moves() {
   const auto results = run_ranks(
       2,
       [](bootstrap::Group& group) {
-        const auto comm = Communicator::create(group, options_at(3));
+        const VerbsLink* link = nullptr;
+        CommOptions options = options_at(3);
+        options.link_factory = [&](bootstrap::Group& ranks, const LinkSetup& setup) {
+          VerbsLinkOptions wish;
+          wish.device = {.device = options.device, .gid_index = options.gid_index};
+          wish.path = verbs::SameHostLink::kPackets;
+          auto made = std::make_unique<VerbsLink>(ranks, setup, wish);
+          link = made.get();
+          return made;
+        };
+        const auto comm = Communicator::create(group, options);
         reduce_late(*comm, 1);
+        const auto peer = static_cast<std::uint32_t>(1 - group.rank());
+        const Path before = path_of(link->queue_pair(peer));
+        if (before.state != IBV_QPS_RTS || before.gid_index != 3) throw Error{"the path before", "is another one"};
         group.barrier();
         if (group.rank() == 0) {
           need("ip addr del 2001:db8::a/64 dev tw0 && ip addr add 2001:db8::b/64 dev tw0 nodad");
@@ -69,6 +99,11 @@ int the_address_moves() {
         for (int round = 0; round < 3; ++round) {
           reduce_late(*comm, 0);
           reduce_late(*comm, 1);
+        }
+        const Path after = path_of(link->queue_pair(peer));
+        if (after != Path{IBV_QPS_RTS, 4, before.qpn}) {
+          throw Error{"the queue pair",
+                      fmt::format("in state {} at index {}", static_cast<int>(after.state), after.gid_index)};
         }
         return comm->describe();
       },
