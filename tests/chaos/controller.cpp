@@ -82,6 +82,15 @@ Controller::Verdict Controller::play(std::uint64_t seed, std::uint64_t round) {
   return verdict;
 }
 
+std::string Controller::finish() {
+  std::string problems;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    if (const std::string why = processes_[i]->finish(); !why.empty())
+      problems += fmt::format("process {}: {}; ", i, why);
+  }
+  return problems;
+}
+
 void Controller::begin(std::uint64_t seed, std::uint64_t round, const Scenario& scenario) {
   states_ = {};
   for (const auto& process : processes_) process->start();

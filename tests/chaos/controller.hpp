@@ -27,6 +27,9 @@ class Controller {
   /// After a problem all processes are new ones.
   [[nodiscard]] Verdict play(std::uint64_t seed, std::uint64_t round);
 
+  /// Lets all processes end. @return what was wrong with that, "" for nothing.
+  [[nodiscard]] std::string finish();
+
   /// What process 0, which lives through all rounds, held after each of them.
   [[nodiscard]] const std::vector<Usage>& history() const noexcept { return history_; }
 

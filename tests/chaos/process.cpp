@@ -12,9 +12,16 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 
 namespace tensorwire::chaos {
+
+namespace {
+
+constexpr Ps kFinishBound = 20 * kSecond;  // a sanitizer takes its time
+
+}  // namespace
 
 void Process::start() {
   if (runs()) return;
@@ -47,6 +54,22 @@ void Process::end() noexcept {
   ::waitpid(pid_, nullptr, 0);
   ::close(std::exchange(socket_, -1));
   pid_ = 0;
+}
+
+std::string Process::finish() {
+  if (!runs()) return "";
+  ::close(std::exchange(socket_, -1));
+  int status = 0;
+  for (const Ps until = monotonic_now() + kFinishBound; ::waitpid(pid_, &status, WNOHANG) != pid_;) {
+    if (monotonic_now() < until) {
+      nap(2 * kMillisecond);
+      continue;
+    }
+    end();
+    return "it does not end";
+  }
+  pid_ = 0;
+  return status == 0 ? "" : fmt::format("it ended with wait status {:#x}; its last words are in the log", status);
 }
 
 void Process::look() noexcept {

@@ -23,6 +23,9 @@ class Process {
   void start();
   /// Kills it where it is running.
   void end() noexcept;
+  /// Hangs up, upon which it ends by itself; a sanitizer then looks for what is left. @return what was wrong with that,
+  /// "" for nothing.
+  [[nodiscard]] std::string finish();
 
   /// Looks whether it stopped, was resumed or died.
   void look() noexcept;

@@ -101,7 +101,7 @@ Scenario scenario(std::uint64_t seed, std::uint64_t round) {
     default:
       break;
   }
-  result.bound_ms = result.trouble == Trouble::kStop ? 500 : 8'000;
+  result.bound_ms = result.trouble == Trouble::kStop ? 500 * TENSORWIRE_TIMEOUT_FACTOR : 8'000;
   return result;
 }
 

@@ -32,7 +32,7 @@ struct Scenario {
   int delay_us = 0;                 ///< from then until the signal, or the other thread's call
   int pause_ms = 0;                 ///< kPause: how long; kSlow: at most so long before each operation
   int operations = 0;               ///< where nobody fails
-  int bound_ms = 0;                 ///< of one operation
+  int bound_ms = 0;                 ///< of one operation; longer under sanitizers
 
   /// Whether the communicator must come to its end for this.
   [[nodiscard]] bool is_fatal() const noexcept { return trouble >= Trouble::kStop; }

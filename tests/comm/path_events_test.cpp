@@ -78,7 +78,8 @@ int the_address_moves() {
         CommOptions options = options_at(3);
         options.link_factory = [&](bootstrap::Group& ranks, const LinkSetup& setup) {
           VerbsLinkOptions wish;
-          wish.device = {.device = options.device, .gid_index = options.gid_index};
+          wish.device.device = options.device;
+          wish.device.gid_index = options.gid_index;
           wish.path = verbs::SameHostLink::kPackets;
           auto made = std::make_unique<VerbsLink>(ranks, setup, wish);
           link = made.get();
