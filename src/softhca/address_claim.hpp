@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/unique_fd.hpp"
 #include "softhca/hca.hpp"
 #include "softhca/process_slot.hpp"
-#include "softhca/unique_fd.hpp"
 
 struct sockaddr_un;
 

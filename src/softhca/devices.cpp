@@ -19,8 +19,8 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/unique_fd.hpp"
 #include "softhca/socket_address.hpp"
-#include "softhca/unique_fd.hpp"
 #include "wire/headers.hpp"
 
 namespace tensorwire::softhca {

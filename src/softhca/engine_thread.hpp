@@ -21,8 +21,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/unique_fd.hpp"
 #include "softhca/shard.hpp"
-#include "softhca/unique_fd.hpp"
 
 namespace tensorwire::softhca {
 

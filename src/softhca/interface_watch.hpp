@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "base/unique_fd.hpp"
 #include "softhca/devices.hpp"
 #include "softhca/hca.hpp"
-#include "softhca/unique_fd.hpp"
 
 namespace tensorwire::softhca {
 

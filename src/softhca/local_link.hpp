@@ -13,9 +13,9 @@
 #include <span>
 
 #include "base/time.hpp"
+#include "base/unique_fd.hpp"
 #include "softhca/link.hpp"
 #include "softhca/local_counters.hpp"
-#include "softhca/unique_fd.hpp"
 
 namespace tensorwire::softhca {
 

@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/unique_fd.hpp"
 #include "softhca/process_slot.hpp"
-#include "softhca/unique_fd.hpp"
 #include "wire/icrc.hpp"
 
 namespace tensorwire::softhca {

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "softhca/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 #include "wire/gid.hpp"
 
 namespace tensorwire::softhca {

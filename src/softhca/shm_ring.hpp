@@ -16,7 +16,7 @@
 #include <span>
 #include <utility>
 
-#include "softhca/unique_fd.hpp"
+#include "base/unique_fd.hpp"
 
 namespace tensorwire::softhca {
 

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/unique_fd.hpp"
 #include "softhca/capture.hpp"
 #include "softhca/faults.hpp"
 #include "softhca/late_dma.hpp"
@@ -24,7 +25,6 @@
 #include "softhca/neighbours.hpp"
 #include "softhca/peers.hpp"
 #include "softhca/receive_group.hpp"
-#include "softhca/unique_fd.hpp"
 #include "wire/icrc.hpp"
 
 namespace tensorwire::softhca {

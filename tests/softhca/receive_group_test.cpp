@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "base/random.hpp"
+#include "base/unique_fd.hpp"
 #include "softhca/socket_address.hpp"
-#include "softhca/unique_fd.hpp"
 
 namespace tensorwire::softhca {
 namespace {

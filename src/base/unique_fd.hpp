@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace tensorwire::softhca {
+namespace tensorwire {
 
 class UniqueFd {
  public:
@@ -33,4 +33,4 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace tensorwire::softhca
+}  // namespace tensorwire
