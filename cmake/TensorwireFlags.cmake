@@ -21,19 +21,20 @@ endif()
 # The instruction set stays baseline: what is faster with AVX is chosen at run time. Frame pointers cost nothing that can
 # be measured and make every profile readable.
 add_library(tw_flags INTERFACE)
-target_compile_options(tw_flags INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fno-omit-frame-pointer)
+set(not_cuda $<NOT:$<COMPILE_LANGUAGE:CUDA>>)
+target_compile_options(tw_flags INTERFACE $<${not_cuda}:-fno-omit-frame-pointer>
+  "$<${not_cuda}:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion>")
 # Warnings are errors for the compilers that the code is held to; another one may warn of more.
 if((CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^12\\.") OR
    (CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^16\\."))
-  target_compile_options(tw_flags INTERFACE -Werror)
+  target_compile_options(tw_flags INTERFACE $<${not_cuda}:-Werror>)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC bug 105651: at -O3, adding std::string to a literal is called an overlapping copy.
   target_compile_options(tw_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 target_include_directories(tw_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-target_compile_definitions(tw_flags INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:_GNU_SOURCE>)
+target_compile_definitions(tw_flags INTERFACE $<${not_cuda}:_GNU_SOURCE>)
 
 # Every room with coverage feedback; the programs of tests/fuzz bring libFuzzer's main.
 if(TENSORWIRE_FUZZ)

@@ -1,5 +1,5 @@
-# A room is a folder of src/ and a static library tw_<room>. Its sources are its *.cpp files, those of its sub-folders
-# included; what it may use is what its CMakeLists.txt names (scripts/lint/rooms.py checks both against the architecture).
+# A room is a folder of src/ and a static library tw_<room>. Its sources are its *.cpp (and *.cu) files, those of its
+# sub-folders included; what it may use is what its CMakeLists.txt names (scripts/lint/rooms.py checks both against the architecture).
 
 # All rooms, without the tests: what clang-tidy looks at.
 add_custom_target(rooms)
@@ -7,7 +7,8 @@ add_custom_target(rooms)
 # tw_room(wire USES base LIBRARIES isal)
 function(tw_room name)
   cmake_parse_arguments(ARG "" "" "USES;LIBRARIES" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp
+    ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
   if(NOT sources)  # nothing but headers yet
     message(STATUS "room ${name}: no sources")
     add_library(tw_${name} INTERFACE)

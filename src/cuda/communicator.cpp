@@ -1,0 +1,139 @@
+#include "cuda/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "cuda/driver.cuh"
+#include "cuda/kernels.hpp"
+#include "cuda/meeting.hpp"
+
+namespace tensorwire::cuda {
+
+namespace {
+
+std::uint64_t read_once(const std::uint64_t& word) noexcept { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }
+
+bool on_boundary(const void* address, std::size_t bytes) noexcept {
+  return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
+
+int launch(Protocol protocol, const AllReduceJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept {
+  switch (protocol) {
+    case Protocol::kLines:
+      return launch_lines(job, dtype, grid, stream);
+    case Protocol::kWords:
+      return launch_words(job, dtype, grid, stream);
+    case Protocol::kSlots:
+      return launch_slots(job, dtype, grid, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+struct Communicator::State {
+  explicit State(const CommunicatorOptions& options) : device(options.device), early(options.early_launch) {
+    const OnDevice current(device);
+    Met met = meet(options);
+    scratch = std::move(met.scratch);
+    peers.layout = met.layout;
+    peers.rank = static_cast<std::uint32_t>(options.rank);
+    for (std::size_t rank = 0; rank < scratch.size(); ++rank) peers.scratch[rank] = scratch[rank]->data();
+    peers.bound_ns = static_cast<std::uint64_t>(options.operation_bound / kNanosecond);
+
+    check(static_cast<cudaError_t>(load_lines_kernels()), "load kernels");
+    check(static_cast<cudaError_t>(load_words_kernels()), "load kernels");
+    check(static_cast<cudaError_t>(load_slots_kernels()), "load kernels");
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, sizeof(Board), cudaHostAllocMapped | cudaHostAllocPortable), "allocate pinned memory");
+    board = new (memory) Board{};
+    void* mapped = nullptr;
+    check(cudaHostGetDevicePointer(&mapped, memory, 0), "map pinned memory");
+    peers.board = static_cast<Board*>(mapped);
+  }
+  ~State() {
+    const OnDevice current(device);
+    if (!scratch.empty()) cudaDeviceSynchronize();
+    if (board != nullptr) cudaFreeHost(board);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  int device;
+  bool early;
+  std::vector<std::shared_ptr<GpuMemory>> scratch;
+  Peers peers;
+  Board* board = nullptr;
+};
+
+Communicator::Communicator(const CommunicatorOptions& options) : state_(std::make_unique<State>(options)) {}
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const noexcept { return static_cast<int>(state_->peers.rank); }
+int Communicator::ranks() const noexcept { return static_cast<int>(state_->peers.layout.ranks); }
+const Layout& Communicator::layout() const noexcept { return state_->peers.layout; }
+
+Status Communicator::all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype,
+                                collective::Op op, Stream stream) noexcept {
+  if (!collective::known(dtype)) return Status::kInvalid;
+  const Shape shape = choose_shape(count * collective::element_bytes(dtype), dtype, state_->peers.layout);
+  return all_reduce_as(shape, in, out, count, dtype, op, stream);
+}
+
+Status Communicator::all_reduce_as(const Shape& shape, const void* in, void* out, std::size_t count,
+                                   collective::DType dtype, collective::Op op, Stream stream) noexcept {
+  if (!collective::known(dtype) || !collective::known(op)) return Status::kInvalid;
+  const std::size_t element = collective::element_bytes(dtype);
+  if (!on_boundary(in, element) || !on_boundary(out, element)) return Status::kInvalid;
+  if (!fits(shape, count * element, dtype, state_->peers.layout)) return Status::kInvalid;
+  if (failure()) return Status::kFailed;
+  if (count == 0) return Status::kOk;
+
+  AllReduceJob job;
+  job.peers = state_->peers;
+  job.in = static_cast<const std::byte*>(in);
+  job.out = static_cast<std::byte*>(out);
+  job.count = count;
+  job.op = op;
+  job.aligned = on_boundary(in, kUnitBytes) && on_boundary(out, kUnitBytes);
+  job.piece_units = shape.piece_bytes / kUnitBytes;
+  const std::size_t units = (count * element + kUnitBytes - 1) / kUnitBytes;
+  const bool two_shot = shape.protocol == Protocol::kSlots && ranks() > 2;  // then lanes share out a rank's part
+  const std::size_t parts = two_shot ? static_cast<std::size_t>(ranks()) : 1;
+  job.lane_units = ((units + parts - 1) / parts + shape.lanes - 1) / shape.lanes;
+  const OnDevice current(state_->device);
+  const int error = launch(shape.protocol, job, dtype, {shape.lanes, shape.threads, state_->early}, stream);
+  return error == cudaSuccess ? Status::kOk : Status::kNotLaunched;
+}
+
+void Communicator::abort(int peer) noexcept {
+  Failure failure;
+  failure.kind = FailureKind::kAborted;
+  failure.peer = static_cast<std::uint8_t>(peer);
+  failure.reporter = static_cast<std::uint8_t>(rank());
+  std::uint64_t none = 0;
+  __atomic_compare_exchange_n(&state_->board->abort, &none, failure.packed(), false, __ATOMIC_RELEASE,
+                              __ATOMIC_RELAXED);
+}
+
+std::optional<Failure> Communicator::failure() const noexcept {
+  std::uint64_t word = read_once(state_->board->error);
+  if (word == 0) word = read_once(state_->board->abort);
+  if (word == 0) return std::nullopt;
+  return Failure::unpacked(word);
+}
+
+std::string Communicator::failure_text() const {
+  const std::optional<Failure> failed = failure();
+  if (!failed) return {};
+  if (failed->kind == FailureKind::kAborted) {
+    return fmt::format("collectives on the GPU of rank {}: rank {} ended them because of rank {}", rank(),
+                       failed->reporter, failed->peer);
+  }
+  return fmt::format(
+      "collectives on the GPU of rank {}: rank {} waited {} ms for rank {} (lane {}, sequence {}). Is that "
+      "rank alive, and does it make the same calls in the same order?",
+      rank(), failed->reporter, state_->peers.bound_ns / 1'000'000, failed->peer, failed->lane, failed->sequence);
+}
+
+}  // namespace tensorwire::cuda

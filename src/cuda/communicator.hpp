@@ -1,0 +1,93 @@
+// Collectives between GPUs of one host, over memory that they map of each other. A Communicator is one rank's end: it
+// owns its scratch memory and the mappings of the others'. Ranks are processes, or threads of one process, which may
+// share a GPU. How they first find each other is the caller's: an exchange of small byte strings is all that is asked
+// for.
+//
+// A call launches one kernel on the caller's stream and returns. It may be captured into a graph; nothing of its order
+// is fixed then, for what counts from call to call is in device memory. All ranks launch the same operations in the
+// same order. One thread at a time uses a communicator, but for abort() and failure().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/time.hpp"
+#include "collective/types.hpp"
+#include "cuda/failure.hpp"
+#include "cuda/job.hpp"
+#include "cuda/shape.hpp"
+
+namespace tensorwire::cuda {
+
+using Bytes = std::vector<std::byte>;
+/// Every rank gives bytes and gets those of all ranks, by rank. Ends within a bound of its own, by an Error.
+using Exchange = std::function<std::vector<Bytes>(std::span<const std::byte> mine)>;
+
+struct CommunicatorOptions {
+  int rank = 0;
+  int ranks = 1;
+  int device = 0;  ///< this rank's GPU, as this process numbers them
+  Exchange exchange;
+  Ps operation_bound = 60 * kSecond;  ///< of each wait for a peer on the GPU
+  Ps setup_bound = 60 * kSecond;      ///< of the wait for the memory of other processes
+
+  bool early_launch = true;  ///< programmatic dependent launch
+
+  // What follows shapes the scratch memory and must be the same on all ranks.
+  std::uint32_t most_lanes = 128;        ///< fewer where GPUs have fewer multiprocessors, or ranks share one
+  std::uint32_t line_data_bytes = 8192;  ///< of a tensor by lines, for each lane
+  std::uint32_t round_bytes = 32768;     ///< of a tensor by words, for each lane and round
+  std::uint32_t slot_bytes = 32768;
+  std::uint32_t flag_bits = 32;  ///< of lines' flags; tests use 8, to see them wrap around
+};
+
+enum class [[nodiscard]] Status : std::uint8_t{
+    kOk,
+    kInvalid,      ///< an argument makes no sense; nothing was launched
+    kFailed,       ///< the communicator is over: failure() says why
+    kNotLaunched,  ///< CUDA refused the launch; cudaGetLastError() says why
+};
+
+class Communicator {
+ public:
+  /// All ranks come together; returns when all can reach each other's scratch.
+  /// @throws Error, on all ranks: whichever rank cannot take part is named
+  explicit Communicator(const CommunicatorOptions& options);
+  /// Waits for the GPU; peers' memory is let go. Graphs that were captured with it may not be launched any more.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int ranks() const noexcept;
+  [[nodiscard]] const Layout& layout() const noexcept;
+
+  /// out[i] = op over all ranks of in[i], with the bits of collective::reduce() in rank order. Device memory, aligned
+  /// to its elements; `in` may equal `out`, else they may not overlap.
+  Status all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype, collective::Op op,
+                    Stream stream) noexcept;
+  /// The same in a given shape, the same on all ranks: for measurements and tests.
+  Status all_reduce_as(const Shape& shape, const void* in, void* out, std::size_t count, collective::DType dtype,
+                       collective::Op op, Stream stream) noexcept;
+
+  /// Ends the communicator, because `peer` (which may be this rank) is gone or gave up: waiting kernels here return
+  /// within microseconds, and those of the other ranks once this rank's next kernel has told them, or at their own
+  /// abort().
+  void abort(int peer) noexcept;
+  /// Why the communicator is over. Reads host memory only.
+  [[nodiscard]] std::optional<Failure> failure() const noexcept;
+  /// The same as a line; empty while all is well.
+  [[nodiscard]] std::string failure_text() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tensorwire::cuda

@@ -1,0 +1,31 @@
+// The kernels, as host functions that launch them. No state.
+#pragma once
+
+#include <cstdint>
+
+#include "collective/types.hpp"
+#include "cuda/job.hpp"
+
+namespace tensorwire::cuda {
+
+struct Grid {
+  std::uint32_t lanes = 1;  ///< blocks; the same on all ranks
+  std::uint32_t threads = 512;
+  bool early = true;  ///< programmatic dependent launch: the grid may stand ready before its predecessor is complete
+};
+
+/// One-shot over lines: every rank's tensor to every other. For what fits: layout.lines of each lane.
+/// Returns a cudaError_t, as the launch gave it.
+[[nodiscard]] int launch_lines(const AllReduceJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept;
+/// One-shot over words, in rounds of any number. For floating-point types.
+[[nodiscard]] int launch_words(const AllReduceJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept;
+/// Through slots, piece by piece, for any type and size: one-shot for two ranks, two-shot for more.
+[[nodiscard]] int launch_slots(const AllReduceJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept;
+
+/// Have the driver load the kernels for the current device now, and return a cudaError_t. A kernel that is loaded when
+/// it is first launched may have to wait until the GPU is idle, which it never is while another one waits for a peer.
+[[nodiscard]] int load_lines_kernels() noexcept;
+[[nodiscard]] int load_words_kernels() noexcept;
+[[nodiscard]] int load_slots_kernels() noexcept;
+
+}  // namespace tensorwire::cuda

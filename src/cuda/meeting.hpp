@@ -1,0 +1,23 @@
+// How ranks come to map each other's scratch: who is on this host, in this process and on which GPU; the layout that
+// follows; the memory itself. All ranks pass the same steps; a rank that fails in one takes part in the exchange that
+// ends it, so that all ranks fail there with its line.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cuda/communicator.hpp"
+#include "cuda/gpu_memory.hpp"
+
+namespace tensorwire::cuda {
+
+struct Met {
+  Layout layout;
+  /// By rank; this rank's own is where the others write. Ranks of one process hold the same objects.
+  std::vector<std::shared_ptr<GpuMemory>> scratch;
+};
+
+/// @throws Error
+[[nodiscard]] Met meet(const CommunicatorOptions& options);
+
+}  // namespace tensorwire::cuda

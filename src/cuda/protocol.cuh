@@ -1,0 +1,153 @@
+// How blocks of different GPUs talk through each other's memory: lines, whose flags travel with the data, and slots
+// with a flag beside them. All waits are here, and all of them end: by what they wait for, by an error, or by the
+// bound.
+//
+// Memory order (PTX memory model, scope .sys throughout). A line is two 64-bit words of {data, flag}; each is stored
+// and loaded as a whole, so data whose flag has come has come. A slot's data is stored by all threads of a block, then
+// comes a barrier, then one thread's release of the flag; the receiving thread acquires it before a barrier of its
+// block.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/failure.hpp"
+#include "cuda/job.hpp"
+
+namespace tensorwire::cuda {
+
+struct Words {
+  std::uint64_t low;
+  std::uint64_t high;
+};
+
+__device__ inline Words load_words(const void* from) {
+  Words words;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1}, [%2];"
+               : "=l"(words.low), "=l"(words.high)
+               : "l"(from)
+               : "memory");
+  return words;
+}
+__device__ inline void store_words(void* to, Words words) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1,%2};" ::"l"(to), "l"(words.low), "l"(words.high) : "memory");
+}
+__device__ inline std::uint64_t load_word(const void* from) {
+  std::uint64_t word;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+  return word;
+}
+__device__ inline std::uint64_t acquire_word(const void* from) {
+  std::uint64_t word;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+  return word;
+}
+__device__ inline void store_word(void* to, std::uint64_t word) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+__device__ inline void release_word(void* to, std::uint64_t word) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+/// Of all GPUs and of no use for anything but bounds: it may tick a microsecond at a time.
+__device__ inline std::uint64_t wall_clock_ns() {
+  std::uint64_t ns;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+/// Returns when all that came before on the stream is complete and visible: before it, a kernel that was launched early
+/// may touch no memory.
+__device__ inline void after_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// How far this block's lane is, and where the communicator stands, as the kernel finds them.
+struct Start {
+  std::uint64_t count;
+  bool failed;  ///< the communicator is over: return at once
+};
+
+__device__ inline Start start_of(const Peers& peers, Counter counter) {
+  const std::byte* mine = peers.scratch[peers.rank];
+  const std::uint64_t count = load_word(mine + peers.layout.counter_at(blockIdx.x, counter));
+  const std::uint64_t error = load_word(mine + peers.layout.error_at(peers.rank));
+  return {count, error != 0};
+}
+
+/// Once for each block, by one thread, after all its threads have called start_of().
+__device__ inline void keep(const Peers& peers, Counter counter, std::uint64_t count) {
+  store_word(peers.scratch[peers.rank] + peers.layout.counter_at(blockIdx.x, counter), count);
+}
+
+/// Tells this rank's later kernels, its host and all other ranks. The first error stays.
+__device__ inline void fail(const Peers& peers, std::uint64_t error) {
+  auto* sticky = reinterpret_cast<unsigned long long*>(peers.scratch[peers.rank] + peers.layout.error_at(peers.rank));
+  if (atomicCAS(sticky, 0ULL, error) != 0) return;
+  store_word(&peers.board->error, error);
+  for (std::uint32_t peer = 0; peer < peers.layout.ranks; ++peer) {
+    if (peer != peers.rank) store_word(peers.scratch[peer] + peers.layout.error_at(peers.rank), error);
+  }
+}
+
+/// How long a thread has waited, by the GPU's wall clock.
+struct Patience {
+  std::uint64_t began = 0;  ///< 0: only now begins to count
+  std::uint64_t next = 0;   ///< when to look around again
+};
+
+/// Whether one that waits for `peer` must give up; then the communicator has failed. Not inlined, so that waiting
+/// itself costs nothing; and it seldom looks at memory: thousands of threads may ask.
+static __device__ __noinline__ bool must_give_up(const Peers& peers, std::uint32_t sequence, std::uint32_t peer,
+                                                 Patience& patience) {
+  constexpr std::uint64_t kLookAroundNs = 200'000;
+  const std::uint64_t now = wall_clock_ns();
+  if (patience.began == 0) patience.began = now;
+  if (now < patience.next) return false;
+  const bool first = patience.next == 0;
+  patience.next = now + kLookAroundNs;
+  if (first) return false;
+
+  // One thread of those of the warp that wait asks the host, across PCIe; the others hear it from that one's fail().
+  std::uint64_t error = 0;
+  const auto leader = static_cast<std::uint32_t>(__ffs(static_cast<int>(__activemask())) - 1);
+  if (threadIdx.x % warpSize == leader) error = load_word(&peers.board->abort);
+  const std::byte* mine = peers.scratch[peers.rank];
+  for (std::uint32_t reporter = 0; reporter < peers.layout.ranks && error == 0; ++reporter) {
+    error = load_word(mine + peers.layout.error_at(reporter));
+  }
+  if (error == 0 && now - patience.began < peers.bound_ns) return false;
+  if (error == 0) {
+    error = Failure{FailureKind::kTimeout, static_cast<std::uint8_t>(peer), static_cast<std::uint8_t>(peers.rank),
+                    static_cast<std::uint8_t>(blockIdx.x), sequence}
+                .packed();
+  }
+  fail(peers, error);
+  return true;
+}
+
+/// One thread's waiting, from its first look at something that is not there yet.
+class Wait {
+ public:
+  __device__ Wait(const Peers& peers, std::uint32_t sequence) : peers_(peers), sequence_(sequence) {}
+
+  /// After each look that was in vain: true when it is time to give up. Then the communicator has failed.
+  __device__ bool over(std::uint32_t peer) {
+    if (++looks_ <= kEagerLooks) return false;
+    __nanosleep(kPauseNs);
+    if (looks_ % kLooks != 0) return false;
+    Patience patience = patience_;
+    const bool give_up = must_give_up(peers_, sequence_, peer, patience);
+    patience_ = patience;
+    return give_up;
+  }
+
+ private:
+  static constexpr std::uint32_t kLooks = 64;
+  /// Whoever waits for longer than a small operation lasts leaves the memory to those who bring what he waits for.
+  static constexpr std::uint32_t kEagerLooks = 16;
+  static constexpr unsigned kPauseNs = 100;
+
+  const Peers& peers_;
+  std::uint32_t sequence_;
+  std::uint32_t looks_ = 0;
+  Patience patience_;
+};
+
+}  // namespace tensorwire::cuda

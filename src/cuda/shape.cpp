@@ -1,0 +1,93 @@
+#include "cuda/shape.hpp"
+
+#include <algorithm>
+
+namespace tensorwire::cuda {
+
+namespace {
+
+constexpr std::uint32_t kWarp = 32;
+constexpr std::uint32_t kMostThreads = 512;
+constexpr std::uint32_t kMostThreadsOfTwoCrews = 1024;  // slots of two ranks
+/// Kernels count a lane's units with 32 bits.
+constexpr std::size_t kMostLaneUnits = 1U << 30;
+
+/// One-shot sends what each rank has to all others, so the more ranks, the sooner two-shot is better: bytes to all
+/// peers together. Lines carry twice as many.
+constexpr std::size_t kMostByWordsOfTwo = 16U << 20;
+constexpr std::size_t kMostByWords = 2U << 20;
+constexpr std::size_t kMostByLines = 1U << 20;
+
+/// So much of a tensor for each lane, before another lane is worth its start.
+constexpr std::size_t kOneShotLaneBytes = 1024;
+constexpr std::size_t kSlotLaneBytes = 8192;
+constexpr std::size_t kLeastPieceBytes = 8192;
+/// A lane's share in about so many pieces, so that sending one and summing another overlap.
+constexpr std::size_t kPiecesOfLane = 2;
+
+std::size_t rounded_up(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
+
+std::uint32_t lanes_for(std::size_t bytes, std::size_t lane_bytes, const Layout& layout) {
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>((bytes + lane_bytes - 1) / lane_bytes, 1, layout.lanes));
+}
+
+Shape one_shot(Protocol protocol, std::size_t bytes, const Layout& layout) {
+  Shape shape{protocol, lanes_for(bytes, kOneShotLaneBytes, layout), kMostThreads, 0};
+  const std::size_t units = rounded_up(lane_units(bytes, shape.lanes), kWarp);
+  shape.threads = static_cast<std::uint32_t>(std::clamp<std::size_t>(units, kWarp, kMostThreads));
+  return shape;
+}
+
+}  // namespace
+
+std::string_view name_of(Protocol protocol) noexcept {
+  switch (protocol) {
+    case Protocol::kLines:
+      return "lines";
+    case Protocol::kWords:
+      return "words";
+    case Protocol::kSlots:
+      return "slots";
+  }
+  return "unknown protocol";
+}
+
+std::size_t lane_units(std::size_t bytes, std::uint32_t lanes) noexcept {
+  const std::size_t units = (bytes + kUnitBytes - 1) / kUnitBytes;
+  return (units + lanes - 1) / lanes;
+}
+
+bool fits(const Shape& shape, std::size_t bytes, collective::DType dtype, const Layout& layout) noexcept {
+  if (shape.lanes == 0 || shape.lanes > layout.lanes) return false;
+  const bool crews = shape.protocol == Protocol::kSlots && layout.ranks == 2;
+  if (shape.threads == 0 || shape.threads > (crews ? kMostThreadsOfTwoCrews : kMostThreads)) return false;
+  if (shape.threads % (crews ? 2 * kWarp : kWarp) != 0) return false;
+  if (lane_units(bytes, shape.lanes) > kMostLaneUnits) return false;
+  switch (shape.protocol) {
+    case Protocol::kLines:
+      return lane_units(bytes, shape.lanes) * (kUnitBytes / kLineData) <= layout.lines;
+    case Protocol::kWords:
+      return dtype != collective::DType::kInt32;
+    case Protocol::kSlots:
+      return shape.piece_bytes > 0 && shape.piece_bytes % kUnitBytes == 0 && shape.piece_bytes <= layout.slot_bytes;
+  }
+  return false;
+}
+
+Shape choose_shape(std::size_t bytes, collective::DType dtype, const Layout& layout) noexcept {
+  const std::size_t to_peers = bytes * (layout.ranks - 1);
+  const Shape words = one_shot(Protocol::kWords, bytes, layout);
+  const std::size_t most = layout.ranks == 2 ? kMostByWordsOfTwo : kMostByWords;
+  if (to_peers <= most && fits(words, bytes, dtype, layout)) return words;
+  const Shape lines = one_shot(Protocol::kLines, bytes, layout);
+  if (to_peers <= kMostByLines && fits(lines, bytes, dtype, layout)) return lines;
+
+  const std::size_t part = layout.ranks == 2 ? bytes : (bytes + layout.ranks - 1) / layout.ranks;
+  const std::uint32_t lanes = lanes_for(part, kSlotLaneBytes, layout);
+  const std::size_t piece = rounded_up(part / lanes / kPiecesOfLane, kUnitBytes);
+  return {Protocol::kSlots, lanes, layout.ranks == 2 ? kMostThreadsOfTwoCrews : kMostThreads,
+          static_cast<std::uint32_t>(std::clamp<std::size_t>(
+              piece, std::min<std::size_t>(kLeastPieceBytes, layout.slot_bytes), layout.slot_bytes))};
+}
+
+}  // namespace tensorwire::cuda

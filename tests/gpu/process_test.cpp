@@ -1,0 +1,132 @@
+// Ranks as processes, one for each GPU: scratch memory is passed between them as file descriptors, and one may be
+// killed.
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "bootstrap/group.hpp"
+#include "gpu/process_rank.hpp"
+#include "gpu/ranks.hpp"
+
+namespace tensorwire::test {
+namespace {
+
+using collective::DType;
+using collective::Op;
+
+constexpr const char* kRole = "TW_GPU_TEST_RANK";  // "rank ranks port kill"
+constexpr int kOperations = 40;
+constexpr int kSaysNothing = 3;
+
+struct Role {
+  int rank = 0;
+  int ranks = 0;
+  int port = 0;
+  int victim = -1;  ///< dies in the middle
+
+  [[nodiscard]] std::string text() const {
+    return std::to_string(rank) + " " + std::to_string(ranks) + " " + std::to_string(port) + " " +
+           std::to_string(victim);
+  }
+};
+
+pid_t start(const Role& role) {
+  // `environ` with one more entry.
+  const std::string entry = std::string(kRole) + "=" + role.text();
+  std::vector<char*> environment;
+  for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
+  environment.push_back(const_cast<char*>(entry.c_str()));
+  environment.push_back(nullptr);
+  char program[] = "/proc/self/exe";
+  char* arguments[] = {program, nullptr};
+  pid_t child = -1;
+  EXPECT_EQ(::posix_spawn(&child, program, nullptr, nullptr, arguments, environment.data()), 0);
+  return child;
+}
+
+std::vector<int> verdicts_of(int ranks, int victim) {
+  const int port = 20000 + ::getpid() % 20000 + (victim >= 0 ? 1 : 0);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) children.push_back(start({rank, ranks, port, victim}));
+  std::vector<int> verdicts;
+  for (const pid_t child : children) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    verdicts.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+  }
+  return verdicts;
+}
+
+int run(const Role& role) {
+  bootstrap::GroupOptions meeting;
+  meeting.rank = role.rank;
+  meeting.world_size = role.ranks;
+  meeting.master_port = static_cast<std::uint16_t>(role.port);
+  const auto group = bootstrap::Group::join(meeting);
+  cuda::CommunicatorOptions options;
+  options.rank = role.rank;
+  options.ranks = role.ranks;
+  options.device = role.rank % gpu_count();
+  options.operation_bound = kSecond;
+  options.exchange = [&](std::span<const std::byte> bytes) { return group->all_gather(bytes); };
+  expect_ok(cudaSetDevice(options.device), "cudaSetDevice");
+  cuda::Communicator communicator(options);
+  const DeviceBytes in(1U << 20), out(1U << 20);
+
+  for (int operation = 0; operation < kOperations; ++operation) {
+    if (operation == kOperations / 2 && role.rank == role.victim) ::raise(SIGKILL);
+    const auto seed = static_cast<std::uint64_t>(operation);
+    const std::size_t count = operation % 5 == 4 ? 500001 : 1 + 777 * seed;
+    const std::vector<std::byte> input = input_of(seed, role.rank, count, DType::kBfloat16);
+    expect_ok(cudaMemcpy(in.data(), input.data(), input.size(), cudaMemcpyHostToDevice), "copy");
+    if (communicator.all_reduce(in.data(), out.data(), count, DType::kBfloat16, Op::kSum, nullptr) !=
+        cuda::Status::kOk) {
+      break;
+    }
+    expect_ok(cudaStreamSynchronize(nullptr), "synchronize");
+    if (communicator.failure()) break;
+    std::vector<std::byte> got(input.size());
+    expect_ok(cudaMemcpy(got.data(), out.data(), got.size(), cudaMemcpyDeviceToHost), "copy");
+    if (got != expected_of(seed, role.ranks, count, DType::kBfloat16, Op::kSum)) return 1;
+  }
+  if (role.victim < 0) {
+    group->barrier();
+    return communicator.failure() ? 2 : 0;
+  }
+  const auto failure = communicator.failure();
+  if (!failure) return kSaysNothing;
+  std::fprintf(stderr, "%s\n", communicator.failure_text().c_str());
+  return failure->peer == role.victim ? 0 : 4;
+}
+
+TEST(Processes, ShareScratchByDescriptor) {
+  SKIP_WITHOUT_GPU();
+  const int ranks = std::max(2, std::min(gpu_count(), 8));
+  EXPECT_EQ(verdicts_of(ranks, -1), std::vector<int>(static_cast<std::size_t>(ranks), 0));
+}
+
+TEST(Processes, AKilledRankIsNamedByTheOthers) {
+  SKIP_WITHOUT_GPU();
+  EXPECT_EQ(verdicts_of(2, 1), (std::vector<int>{0, -SIGKILL}));
+}
+
+}  // namespace
+
+bool is_process_rank() { return std::getenv(kRole) != nullptr; }
+
+int process_rank_main() {
+  Role role;
+  if (std::sscanf(std::getenv(kRole), "%d %d %d %d", &role.rank, &role.ranks, &role.port, &role.victim) != 4) return 9;
+  try {
+    return run(role);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", role.rank, error.what());
+    return 8;
+  }
+}
+
+}  // namespace tensorwire::test
