@@ -168,7 +168,9 @@ std::string Controller::judge(const Scenario& scenario, int rank) {
   }
   if (!state.wrong.empty()) return fmt::format("rank {}: {}", rank, state.wrong);
   if (!ended.runs()) return fmt::format("rank {} died of signal {} after: {}", rank, ended.died_of(), state.last);
-  if (guilty && !spared && !state.in_trouble) return fmt::format("rank {} caused no trouble", rank);
+  // The others, who may be ahead of it, forsake a rank that has yet to come to its turn, too.
+  const bool overtaken = guilty && scenario.trouble == Trouble::kForsake;
+  if (guilty && !spared && !overtaken && !state.in_trouble) return fmt::format("rank {} caused no trouble", rank);
   if (scenario.is_fatal()) {
     if (state.line.empty()) return fmt::format("rank {} was told nothing", rank);
     if (state.line.find('\n') != std::string::npos) return fmt::format("rank {} was told more than a line", rank);
