@@ -162,7 +162,9 @@ std::string Controller::judge(const Scenario& scenario, int rank) {
   Process& ended = process(scenario, rank);
   const bool guilty = scenario.is_guilty(rank);
   // Of two, the second may learn of the first one's death before its own turn has come: then it lives.
-  const bool spared = guilty && scenario.trouble == Trouble::kKill && scenario.guilty.size() == 2 && !state.in_trouble;
+  // (One that has died may have done so before its last message was read.)
+  const bool spared =
+      guilty && scenario.trouble == Trouble::kKill && scenario.guilty.size() == 2 && !state.in_trouble && ended.runs();
   if (guilty && scenario.trouble == Trouble::kKill && !spared) {
     return ended.died_of() == SIGKILL ? "" : fmt::format("rank {} was not killed; it said: {}", rank, state.last);
   }
