@@ -40,6 +40,49 @@ class TensorwireWay : public Way {
   std::vector<void*> memory_;
 };
 
+/// The fused operation on rows of 8192, with a residual of zeros, so that its residual_out is the sum.
+class AddNormWay : public Way {
+ public:
+  explicit AddNormWay(std::shared_ptr<cuda::Communicator> communicator) : communicator_(std::move(communicator)) {}
+  ~AddNormWay() override {
+    for (void* memory : memory_) cudaFree(memory);
+  }
+
+  bool all_reduce(const void* in, void* out, std::size_t count, cudaStream_t stream) override {
+    cuda::AddNorm what;
+    what.in = in;
+    what.residual_in = what.weight = zeros_;
+    what.residual_out = out;
+    what.norm_out = norm_;
+    what.hidden = 8192;
+    what.rows = count / what.hidden;
+    return count % what.hidden == 0 &&
+           communicator_->all_reduce_add_norm(what, collective::DType::kBfloat16, stream) == cuda::Status::kOk;
+  }
+  std::string describe() const override { return "all-reduce + residual + RMSNorm, rows of 8192"; }
+  void* allocate(std::size_t bytes) override {
+    if (zeros_ == nullptr) {
+      zeros_ = take(bytes);
+      norm_ = take(bytes);
+      if (cudaMemset(zeros_, 0, bytes) != cudaSuccess) throw Error("clear GPU memory", "it failed");
+    }
+    return take(bytes);
+  }
+
+ private:
+  void* take(std::size_t bytes) {
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, bytes) != cudaSuccess) throw Error("allocate GPU memory", "there is too little");
+    memory_.push_back(memory);
+    return memory;
+  }
+
+  std::shared_ptr<cuda::Communicator> communicator_;
+  void* zeros_ = nullptr;
+  void* norm_ = nullptr;
+  std::vector<void*> memory_;
+};
+
 }  // namespace
 
 std::shared_ptr<cuda::Communicator> make_communicator(const Place& place, const cuda::CommunicatorOptions& wishes) {
@@ -54,6 +97,7 @@ std::shared_ptr<cuda::Communicator> make_communicator(const Place& place, const 
 
 std::unique_ptr<Way> make_tensorwire_way(const std::string& name, const Place&,
                                          std::shared_ptr<cuda::Communicator> communicator) {
+  if (name == "add-norm") return std::make_unique<AddNormWay>(std::move(communicator));
   std::optional<cuda::Shape> shape;
   unsigned lanes = 0;
   unsigned third = 0;

@@ -38,7 +38,7 @@ struct Place {
 };
 
 /// "tensorwire": as it chooses; "lines:LANES:THREADS", "words:LANES:THREADS", "slots:LANES:PIECE":
-/// in that shape.
+/// in that shape; "add-norm": with the residual and RMSNorm, rows of 8192.
 [[nodiscard]] std::unique_ptr<Way> make_tensorwire_way(const std::string& name, const Place& place,
                                                        std::shared_ptr<cuda::Communicator> communicator);
 [[nodiscard]] std::shared_ptr<cuda::Communicator> make_communicator(const Place& place,

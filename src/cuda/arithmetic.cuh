@@ -81,38 +81,48 @@ struct Int32 {
   }
 };
 
+/// A unit as the elements of a type.
+template <class Type>
+struct ElementsOf {
+  using Storage = typename Type::Storage;
+  static constexpr int kCount = kUnitBytes / sizeof(Storage);
+
+  static __device__ auto get(const Unit& unit, int i) {
+    return Type::widen(static_cast<Storage>(unit.words[word_of(i)] >> shift_of(i)));
+  }
+  /// Rounds to the type. The unit's elements are put in ascending order into a unit of zeros.
+  template <class Value>
+  static __device__ void put(Unit& unit, int i, Value value) {
+    unit.words[word_of(i)] |= static_cast<std::uint32_t>(Type::narrow(value)) << shift_of(i);
+  }
+
+ private:
+  static constexpr bool kWide = sizeof(Storage) == 4;
+  static constexpr __device__ int word_of(int i) { return kWide ? i : i / 2; }
+  static constexpr __device__ int shift_of(int i) { return kWide ? 0 : i % 2 * 16; }
+};
+
 /// A unit's elements as they are being summed.
 template <class Type>
 class Sum {
  public:
-  static constexpr int kElements = kUnitBytes / sizeof(typename Type::Storage);
-
   __device__ void add(collective::Op op, bool first, const Unit& unit) {
 #pragma unroll
-    for (int i = 0; i < kElements; ++i) {
-      const auto value = Type::widen(element(unit, i));
+    for (int i = 0; i < Elements::kCount; ++i) {
+      const auto value = Elements::get(unit, i);
       sums_[i] = first ? value : Type::combine(op, sums_[i], value);
     }
   }
   __device__ Unit result(collective::Op op, std::uint32_t ranks) const {
     Unit unit{};
 #pragma unroll
-    for (int i = 0; i < kElements; ++i) {
-      const std::uint32_t bits = Type::narrow(Type::finish(op, sums_[i], ranks));
-      unit.words[word_of(i)] |= bits << shift_of(i);
-    }
+    for (int i = 0; i < Elements::kCount; ++i) Elements::put(unit, i, Type::finish(op, sums_[i], ranks));
     return unit;
   }
 
  private:
-  static constexpr bool kWide = sizeof(typename Type::Storage) == 4;
-  static constexpr __device__ int word_of(int i) { return kWide ? i : i / 2; }
-  static constexpr __device__ int shift_of(int i) { return kWide ? 0 : i % 2 * 16; }
-  static __device__ typename Type::Storage element(const Unit& unit, int i) {
-    return static_cast<typename Type::Storage>(unit.words[word_of(i)] >> shift_of(i));
-  }
-
-  typename Type::Accumulator sums_[kElements];
+  using Elements = ElementsOf<Type>;
+  typename Type::Accumulator sums_[Elements::kCount];
 };
 
 /// A tensor of any alignment and length, in units. What lies behind its end reads as zero and is never written.

@@ -44,6 +44,7 @@ struct Communicator::State {
     check(static_cast<cudaError_t>(load_lines_kernels()), "load kernels");
     check(static_cast<cudaError_t>(load_words_kernels()), "load kernels");
     check(static_cast<cudaError_t>(load_slots_kernels()), "load kernels");
+    check(static_cast<cudaError_t>(load_add_norm_kernels()), "load kernels");
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, sizeof(Board), cudaHostAllocMapped | cudaHostAllocPortable), "allocate pinned memory");
     board = new (memory) Board{};
@@ -103,6 +104,36 @@ Status Communicator::all_reduce_as(const Shape& shape, const void* in, void* out
   job.lane_units = ((units + parts - 1) / parts + shape.lanes - 1) / shape.lanes;
   const OnDevice current(state_->device);
   const int error = launch(shape.protocol, job, dtype, {shape.lanes, shape.threads, state_->early}, stream);
+  return error == cudaSuccess ? Status::kOk : Status::kNotLaunched;
+}
+
+Status Communicator::all_reduce_add_norm(const AddNorm& what, collective::DType dtype, Stream stream) noexcept {
+  if (!collective::known(dtype) || dtype == collective::DType::kInt32) return Status::kInvalid;
+  for (const void* tensor : {what.in, what.residual_in, what.weight, static_cast<const void*>(what.residual_out),
+                             static_cast<const void*>(what.norm_out)}) {
+    if (tensor == nullptr || !on_boundary(tensor, kUnitBytes)) return Status::kInvalid;
+  }
+  const std::size_t row_bytes = what.hidden * collective::element_bytes(dtype);
+  if (what.hidden == 0 || row_bytes % kUnitBytes != 0) return Status::kInvalid;
+  if (failure()) return Status::kFailed;
+  if (what.rows == 0) return Status::kOk;
+  const RowShape shape = choose_row_shape(what.rows, row_bytes / kUnitBytes, state_->peers.layout);
+  if (shape.lanes == 0 || what.rows > UINT32_MAX / kMostSplit) return Status::kInvalid;
+
+  AddNormJob job;
+  job.peers = state_->peers;
+  job.in = static_cast<const std::byte*>(what.in);
+  job.residual_in = static_cast<const std::byte*>(what.residual_in);
+  job.weight = static_cast<const std::byte*>(what.weight);
+  job.residual_out = static_cast<std::byte*>(what.residual_out);
+  job.norm_out = static_cast<std::byte*>(what.norm_out);
+  job.rows = static_cast<std::uint32_t>(what.rows);
+  job.row_units = static_cast<std::uint32_t>(row_bytes / kUnitBytes);
+  job.split = shape.split;
+  job.epsilon = what.epsilon;
+  job.one_plus = what.one_plus;
+  const OnDevice current(state_->device);
+  const int error = launch_add_norm(job, dtype, {shape.lanes, shape.threads, state_->early}, stream);
   return error == cudaSuccess ? Status::kOk : Status::kNotLaunched;
 }
 

@@ -54,6 +54,19 @@ enum class [[nodiscard]] Status : std::uint8_t{
     kNotLaunched,  ///< CUDA refused the launch; cudaGetLastError() says why
 };
 
+/// A decode step's all-reduce and what follows it; device memory on 16 bytes, rows * hidden elements each.
+struct AddNorm {
+  const void* in = nullptr;
+  const void* residual_in = nullptr;
+  const void* weight = nullptr;  ///< hidden elements
+  void* residual_out = nullptr;  ///< sum over all ranks of in, + residual_in; may equal either
+  void* norm_out = nullptr;  ///< residual_out, of each row, / sqrt(mean of squares + epsilon), * weight; may equal in
+  std::size_t rows = 0;
+  std::size_t hidden = 0;  ///< whole units of 16 bytes
+  float epsilon = 1e-6F;
+  bool one_plus = false;  ///< * (1 + weight), as Gemma does
+};
+
 class Communicator {
  public:
   /// All ranks come together; returns when all can reach each other's scratch.
@@ -75,6 +88,9 @@ class Communicator {
   /// The same in a given shape, the same on all ranks: for measurements and tests.
   Status all_reduce_as(const Shape& shape, const void* in, void* out, std::size_t count, collective::DType dtype,
                        collective::Op op, Stream stream) noexcept;
+
+  /// In one kernel, rounded as the separate ones do (add_norm.cu); the same bits on all ranks. fp32, fp16, bf16.
+  Status all_reduce_add_norm(const AddNorm& what, collective::DType dtype, Stream stream) noexcept;
 
   /// Ends the communicator, because `peer` (which may be this rank) is gone or gave up: waiting kernels here return
   /// within microseconds, and those of the other ranks once this rank's next kernel has told them, or at their own

@@ -43,4 +43,20 @@ struct AllReduceJob {
   std::uint32_t piece_units = 0;  ///< slots only: how much goes through a slot at a time, in units of 16 bytes
 };
 
+/// A decode step's all-reduce with what always follows it, row by row (a row is a token):
+/// residual_out = sum over all ranks of in + residual_in; norm_out = residual_out / rms(residual_out) * weight.
+struct AddNormJob {
+  Peers peers;
+  const std::byte* in = nullptr;
+  const std::byte* residual_in = nullptr;
+  const std::byte* weight = nullptr;  ///< of one row
+  std::byte* residual_out = nullptr;  ///< may equal `in` or `residual_in`
+  std::byte* norm_out = nullptr;      ///< may equal `in`
+  std::uint32_t rows = 0;
+  std::uint32_t row_units = 0;  ///< of 16 bytes
+  std::uint32_t split = 1;      ///< blocks, a cluster, that share a row
+  float epsilon = 0;
+  bool one_plus = false;  ///< * (1 + weight) instead
+};
+
 }  // namespace tensorwire::cuda

@@ -22,10 +22,17 @@ struct Grid {
 /// Through slots, piece by piece, for any type and size: one-shot for two ranks, two-shot for more.
 [[nodiscard]] int launch_slots(const AllReduceJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept;
 
+/// The most blocks that share a row of launch_add_norm(): what every GPU with clusters has.
+inline constexpr std::uint32_t kMostSplit = 8;
+/// All-reduce, residual and RMSNorm. grid.lanes is a multiple of job.split; a block's part of a row is at most four
+/// units for each thread, and no more than a round of words.
+[[nodiscard]] int launch_add_norm(const AddNormJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept;
+
 /// Have the driver load the kernels for the current device now, and return a cudaError_t. A kernel that is loaded when
 /// it is first launched may have to wait until the GPU is idle, which it never is while another one waits for a peer.
 [[nodiscard]] int load_lines_kernels() noexcept;
 [[nodiscard]] int load_words_kernels() noexcept;
 [[nodiscard]] int load_slots_kernels() noexcept;
+[[nodiscard]] int load_add_norm_kernels() noexcept;
 
 }  // namespace tensorwire::cuda

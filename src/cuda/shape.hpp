@@ -34,6 +34,15 @@ struct Shape {
 /// The shape for an all-reduce of `bytes`.
 [[nodiscard]] Shape choose_shape(std::size_t bytes, collective::DType dtype, const Layout& layout) noexcept;
 
+/// How rows are shared out by all_reduce_add_norm(): `lanes` blocks, `split` of them to a row. lanes is 0 where rows of
+/// `row_units` do not fit.
+struct RowShape {
+  std::uint32_t lanes = 0;
+  std::uint32_t threads = 0;
+  std::uint32_t split = 1;
+};
+[[nodiscard]] RowShape choose_row_shape(std::size_t rows, std::size_t row_units, const Layout& layout) noexcept;
+
 /// Each lane's share of `bytes`, in units.
 [[nodiscard]] std::size_t lane_units(std::size_t bytes, std::uint32_t lanes) noexcept;
 

@@ -115,4 +115,12 @@ std::vector<std::byte> expected_of(std::uint64_t seed, int ranks, std::size_t co
   return output;
 }
 
+std::vector<std::byte> sum_of_two(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  const std::byte* operands[] = {a.data(), b.data()};
+  std::vector<std::byte> output(a.size());
+  collective::reduce({collective::DType::kBfloat16, collective::Op::kSum, 1}, operands, output.data(), nullptr,
+                     a.size() / 2);
+  return output;
+}
+
 }  // namespace tensorwire::test

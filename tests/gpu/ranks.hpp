@@ -84,4 +84,7 @@ void as_ranks(int ranks, const cuda::CommunicatorOptions& options, const std::fu
 [[nodiscard]] std::vector<std::byte> expected_of(std::uint64_t seed, int ranks, std::size_t count,
                                                  collective::DType dtype, collective::Op op);
 
+/// a + b, bf16, rounded once.
+[[nodiscard]] std::vector<std::byte> sum_of_two(const std::vector<std::byte>& a, const std::vector<std::byte>& b);
+
 }  // namespace tensorwire::test
