@@ -29,6 +29,7 @@ int run(int argc, char** argv) {
     add_doctor(program, status);
     add_configure(program, status);
     add_nccl_env(program, status);
+    add_sim(program, status);
   });
   return parsed != 0 ? parsed : status;
 }

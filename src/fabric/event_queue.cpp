@@ -113,7 +113,21 @@ bool EventQueue::advance() {
   }
   sort_current();
   take_from_far();
+  fetch_ahead();
   return true;
+}
+
+/// Events are cold when their time comes: those of the next few buckets are fetched meanwhile, first the first of each,
+/// and when its bucket is the next one, the second.
+void EventQueue::fetch_ahead() const noexcept {
+  constexpr int kBuckets = 4;
+  const std::uint64_t first = (base_ + 1) & mask();
+  std::uint64_t bits = occupied_[first / 64] & (~std::uint64_t{0} << first % 64);
+  for (int n = 0; n < kBuckets && bits != 0; ++n, bits &= bits - 1) {
+    const Event* const event =
+        buckets_[(first & ~std::uint64_t{63}) + static_cast<std::uint64_t>(std::countr_zero(bits))];
+    __builtin_prefetch(n == 0 ? event->next : event);
+  }
 }
 
 void EventQueue::take_from_far() {

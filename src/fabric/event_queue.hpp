@@ -60,6 +60,7 @@ class EventQueue {
   bool advance();
   /// Buckets from the current one to the next that is not empty; 0 for none.
   [[nodiscard]] std::uint64_t distance_to_next() const noexcept;
+  void fetch_ahead() const noexcept;
   void take_from_far();
   void sort_current();
   void adapt();

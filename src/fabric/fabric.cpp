@@ -30,6 +30,7 @@ Fabric::Fabric(const Topology& topology, const FabricConfig& config)
     p.delay = link.delay;
     p.loss_per_million = link.loss_per_million;
     p.lose_every = link.lose_every;
+    p.lossy = (link.loss_per_million | link.lose_every) != 0;
     p.free.kind = EventKind::kPortFree;
     p.free.target = port;
   }
@@ -151,7 +152,7 @@ void Fabric::transmit(PortId id, Packet& packet) {
     ++port.counters.data_packets;
     ++counters_.data_packet_hops;
   }
-  if ((port.loss_per_million | port.lose_every) != 0 && loses(port, packet)) {
+  if (port.lossy && loses(port, packet)) {
     ++port.counters.lost;
     ++counters_.lost;
     return packets_.give_back(packet);
@@ -237,7 +238,6 @@ void Fabric::set_paused(PortId id, std::uint8_t priority, bool paused) {
 void Fabric::ask_pause(PortId id, std::uint8_t priority) {
   Port& port = ports_[id];
   port.asks_pause = static_cast<std::uint8_t>(port.asks_pause | 1U << priority);
-  port.asked_since[priority] = now_;
   send_pause(id, priority, config_.switches.pause_quanta);
   if ((port.repeats_pause >> priority & 1) != 0) return;
   port.repeats_pause = static_cast<std::uint8_t>(port.repeats_pause | 1U << priority);
@@ -248,7 +248,6 @@ void Fabric::ask_pause(PortId id, std::uint8_t priority) {
 void Fabric::end_pause(PortId id, std::uint8_t priority) {
   Port& port = ports_[id];
   port.asks_pause = static_cast<std::uint8_t>(port.asks_pause & ~(1U << priority));
-  port.counters.silent_time_asked[priority] += now_ - port.asked_since[priority];
   send_pause(id, priority, 0);
 }
 

@@ -32,8 +32,9 @@ void Flow::on_completion(const Completion& completion, Ps now) {
     return;
   }
   ++completed_;
-  if (finished()) finished_at_ = now;
-  post_next();
+  if (!finished()) return post_next();
+  finished_at_ = now;
+  if (config_.on_finished) config_.on_finished();
 }
 
 }  // namespace tensorwire::fabric

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "fabric/fabric.hpp"
@@ -17,6 +18,7 @@ struct FlowConfig {
   std::uint32_t outstanding = 2;  ///< posted at a time
   Ps start = 0;
   ConnectionConfig connection = {};
+  std::function<void()> on_finished = {};
 };
 
 class Flow final : public Actor, public QpUser {

@@ -35,20 +35,22 @@ enum class PacketKind : std::uint8_t {
   kPause,  ///< PFC, of one priority; goes no further than one link
 };
 
-struct Packet : Event {
-  wire::Headers headers;
+/// All that a switch looks at lies in the first cache line.
+struct alignas(64) Packet : Event {
+  PacketKind type = PacketKind::kData;
+  std::uint8_t priority = 0;
+  std::uint8_t ecn = 0;
+  std::uint16_t ingress = 0;  ///< in a switch: the port it came by, counted from the switch's first
+  std::uint16_t quanta = 0;   ///< kPause: 0 is "go on"
   std::uint32_t wire_bytes = 0;
   std::uint32_t payload_bytes = 0;
   HostId source = 0;
   HostId destination = 0;
   std::uint64_t flow = 0;  ///< hash of the 5-tuple
-  PacketKind type = PacketKind::kData;
-  std::uint8_t priority = 0;
-  std::uint8_t ecn = 0;
-  std::uint16_t ingress = 0;               ///< in a switch: the port it came by, counted from the switch's first
-  std::uint16_t quanta = 0;                ///< kPause: 0 is "go on"
+  wire::Headers headers;
   const std::byte* slot_header = nullptr;  ///< the only bytes that travel (sparse_memory.hpp)
 };
+static_assert(sizeof(Packet) <= 192);
 
 /// Packets in the order in which they came.
 class PacketQueue {

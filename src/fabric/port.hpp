@@ -17,27 +17,26 @@ struct SchedulerConfig {
 
 struct PortCounters {
   std::uint64_t packets = 0, bytes = 0, data_packets = 0;
-  std::uint64_t marked = 0;                         ///< ECN, as packets left this port
-  std::uint64_t lost = 0;                           ///< on the link behind it (FCS)
-  std::uint64_t dropped = 0;                        ///< on arrival by this port: no room in the switch
-  std::uint64_t pauses_sent = 0;                    ///< PFC frames with a time, to the other end
-  std::uint64_t longest_queue = 0;                  ///< bytes, all priorities
-  std::array<Ps, kPriorities> paused_time{};        ///< how long it was told to be silent
-  std::array<Ps, kPriorities> silent_time_asked{};  ///< how long its switch has had the other end silenced
+  std::uint64_t longest_queue = 0;            ///< bytes, all priorities
+  std::uint64_t marked = 0;                   ///< ECN, as packets left this port
+  std::uint64_t lost = 0;                     ///< on the link behind it (FCS)
+  std::uint64_t dropped = 0;                  ///< on arrival by this port: no room in the switch
+  std::uint64_t pauses_sent = 0;              ///< PFC frames with a time, to the other end
+  std::array<Ps, kPriorities> paused_time{};  ///< how long it was told to be silent
 };
 
-struct Port {
+/// What every packet touches comes first.
+struct alignas(64) Port {
   // ---- the link
-  bool of_host = false;
-  std::uint32_t node = 0;  ///< host or switch
-  PortId peer = 0;
   Ps ps_per_byte = 80;
   Ps delay = 0;
-  std::uint32_t loss_per_million = 0;
-  std::uint32_t lose_every = 0;  ///< every so many data packets, exactly; 0: none
+  Ps busy_until = 0;
+  PortId peer = 0;
+  std::uint32_t node = 0;  ///< host or switch
+  bool of_host = false;
+  bool lossy = false;  ///< loss_per_million or lose_every is not 0
 
   // ---- sending
-  Ps busy_until = 0;
   bool wakes = false;  ///< `free` is pushed
   std::uint8_t occupied = 0;
   std::uint8_t paused = 0;
@@ -45,16 +44,16 @@ struct Port {
   std::uint8_t repeats_pause = 0;  ///< a kPauseRepeat is pushed
   std::uint8_t turn = 0;           ///< weighted priorities: whose turn it is
   std::uint64_t queued_bytes = 0;
-  std::array<std::uint64_t, kPriorities> queue_bytes{};
   PacketQueue pauses;  ///< PFC frames, before everything else
+  PortCounters counters;
+  Event free;
   std::array<PacketQueue, kPriorities> queues;
+  std::array<std::uint64_t, kPriorities> queue_bytes{};
   std::array<std::uint32_t, kPriorities> deficit{};
   std::array<Ps, kPriorities> paused_until{};
   std::array<Ps, kPriorities> paused_since{};
-  std::array<Ps, kPriorities> asked_since{};
-  Event free;
-
-  PortCounters counters;
+  std::uint32_t loss_per_million = 0;
+  std::uint32_t lose_every = 0;  ///< every so many data packets, exactly; 0: none
 
   void push(Packet& packet) noexcept {
     const std::uint8_t priority = packet.priority;

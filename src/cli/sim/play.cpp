@@ -1,0 +1,92 @@
+#include "cli/sim/play.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+
+#include "base/clock.hpp"
+#include "base/units.hpp"
+#include "fabric/simulation.hpp"
+
+namespace tensorwire::cli {
+
+namespace {
+
+constexpr Ps kRedrawInterval = 200 * kMillisecond;
+constexpr Ps kSlice = 50 * kMicrosecond;
+constexpr std::array kSignals{SIGINT, SIGTERM};
+
+std::atomic<bool> g_interrupted{false};
+std::array<struct sigaction, kSignals.size()> g_before;
+
+/// One line on a terminal: how far it is, in simulated time, and how fast.
+class Line {
+ public:
+  Line(Ps limit, bool wanted) : limit_(limit), enabled_(wanted && isatty(STDERR_FILENO) == 1) {}
+  ~Line() {
+    if (enabled_) std::fputs("\r\033[K", stderr);
+  }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  void draw(fabric::Simulation& simulation) {
+    if (!enabled_) return;
+    const Ps now = monotonic_now();
+    if (now - drawn_ < kRedrawInterval) return;
+    const std::uint64_t events = simulation.fabric().events();
+    const double speed = static_cast<double>(events - events_) / static_cast<double>(now - drawn_) * kSecond / 1e6;
+    drawn_ = now;
+    events_ = events;
+    const auto [done, all] = simulation.progress();
+    // What has an end counts by operations, what has none by time.
+    const double part = all != 0 ? static_cast<double>(done) / static_cast<double>(all)
+                                 : static_cast<double>(simulation.now()) / static_cast<double>(limit_);
+    constexpr double kWidth = 32;
+    const auto filled = static_cast<std::size_t>(kWidth * std::min(part, 1.0));
+    const std::string text =
+        fmt::format("\r\033[K[{:#<{}}{:.<{}}] {:3.0f}%  {} simulated, {:.1f} M events/s", "", filled, "",
+                    static_cast<std::size_t>(kWidth) - filled, 100 * part, format_duration(simulation.now()), speed);
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+ private:
+  Ps limit_;
+  bool enabled_;
+  Ps drawn_ = 0;
+  std::uint64_t events_ = 0;
+};
+
+}  // namespace
+
+Interruptible::Interruptible() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_interrupted.store(true, std::memory_order_relaxed); };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (std::size_t n = 0; n < kSignals.size(); ++n) sigaction(kSignals[n], &action, &g_before[n]);
+}
+
+Interruptible::~Interruptible() {
+  for (std::size_t n = 0; n < kSignals.size(); ++n) sigaction(kSignals[n], &g_before[n], nullptr);
+}
+
+Played play(const fabric::Scenario& scenario, bool line) {
+  const Ps started = monotonic_now();
+  fabric::Simulation simulation{scenario};
+  Played played;
+  {
+    Line shown{scenario.limit, line};
+    while (!g_interrupted.load(std::memory_order_relaxed) && simulation.run(kSlice)) shown.draw(simulation);
+  }
+  played.run.interrupted = g_interrupted.load(std::memory_order_relaxed);
+  played.run.wall_s = static_cast<double>(monotonic_now() - started) / kSecond;
+  played.report = simulation.report();
+  return played;
+}
+
+}  // namespace tensorwire::cli

@@ -1,0 +1,60 @@
+// What a simulation found: numbers for machines, a finding in words for people. Plain values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/time.hpp"
+#include "fabric/packet.hpp"
+
+namespace tensorwire::fabric {
+
+struct GroupReport {
+  std::vector<HostId> hosts;
+  std::uint64_t operations = 0;  ///< measured
+  double p50_us = 0, p99_us = 0, max_us = 0, mean_us = 0;
+  double comm_ms_per_token = 0;
+  double ms_per_token = 0;
+};
+
+struct PortReport {
+  std::string name;
+  std::string peer;
+  std::uint8_t priority = 0;   ///< the one that was paused longest
+  double paused_fraction = 0;  ///< of the time, it was told to be silent
+  double utilisation = 0;
+  std::uint64_t longest_queue = 0;  ///< bytes
+  std::uint64_t marked = 0, dropped = 0, lost = 0, pauses_sent = 0;
+};
+
+struct Sample {
+  Ps time = 0;
+  std::uint64_t deepest_queue = 0;  ///< bytes, of any port of a switch
+  std::uint32_t paused_ports = 0;   ///< of hosts and switches
+};
+
+struct Report {
+  std::string scenario, about;
+  std::uint64_t seed = 0;
+  double simulated_us = 0;
+  std::string failure;  ///< why a rank could not go on; empty where all could
+  std::vector<GroupReport> groups;
+  // Over all groups: quantiles of all operations, the slowest group's tokens.
+  double p50_us = 0, p99_us = 0, max_us = 0, comm_ms_per_token = 0, ms_per_token = 0;
+  double goodput_gbps = 0;                   ///< of payload that arrived at hosts
+  double bulk_gbps = 0;                      ///< of it, bulk traffic (whole messages)
+  double bulk_mean_ms = 0, bulk_max_ms = 0;  ///< from start to end of bulk transfers that ended
+  double pause_fraction_max = 0;
+  std::uint64_t marked = 0, cnps = 0, retransmitted = 0, timeouts = 0, dropped = 0, lost = 0, pauses_sent = 0;
+  std::uint64_t data_packet_hops = 0, packet_hops = 0, events = 0, hash = 0;
+  std::vector<PortReport> ports;  ///< those that were paused, or had queues or losses; the most paused first
+  std::vector<Sample> samples;
+  std::string finding;  ///< a sentence or two
+};
+
+/// What the numbers say, in words.
+[[nodiscard]] std::string finding_of(const Report& report, std::uint64_t ecn_min_bytes, bool ecn_enabled);
+
+}  // namespace tensorwire::fabric

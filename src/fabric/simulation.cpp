@@ -1,0 +1,222 @@
+#include "fabric/simulation.hpp"
+
+#include <algorithm>
+
+namespace tensorwire::fabric {
+
+namespace {
+
+double us(Ps time) noexcept { return static_cast<double>(time) / kMicrosecond; }
+double ms(Ps time) noexcept { return static_cast<double>(time) / kMillisecond; }
+
+/// Of sorted values: the smallest that `part` of them do not exceed.
+double quantile(const std::vector<Ps>& sorted, double part) noexcept {
+  if (sorted.empty()) return 0;
+  const auto rank = static_cast<std::size_t>(part * static_cast<double>(sorted.size()) + 0.999999);
+  return us(sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1]);
+}
+
+double mean(const std::vector<Ps>& values) noexcept {
+  double sum = 0;
+  for (const Ps value : values) sum += us(value);
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+Simulation::Sampler::Sampler(Fabric& fabric, Ps every) : fabric_(fabric), every_(every) { fabric.call_at(0, *this); }
+
+void Simulation::Sampler::act(Ps now) {
+  Sample sample;
+  sample.time = now;
+  for (const Port& port : fabric_.ports()) {
+    if (!port.of_host) sample.deepest_queue = std::max(sample.deepest_queue, port.queued_bytes);
+    if (port.paused != 0) ++sample.paused_ports;
+  }
+  samples.push_back(sample);
+  fabric_.call_at(now + every_, *this);
+}
+
+Simulation::Simulation(const Scenario& scenario) : scenario_(scenario), fabric_(scenario.topology, scenario.fabric) {
+  for (const SlowReceiver& slow : scenario.slow_receivers) {
+    HostConfig config = scenario.fabric.hosts;
+    config.receive_ps_per_byte = slow.receive_ps_per_byte;
+    config.receive_buffer_bytes = slow.buffer_bytes;
+    config.receive_xoff_bytes = slow.xoff_bytes;
+    config.receive_xon_bytes = slow.xon_bytes;
+    fabric_.set_host(slow.host, config);
+  }
+  for (const AllReduceTraffic& traffic : scenario.allreduces) add_allreduce(traffic);
+  for (const BulkTraffic& traffic : scenario.bulk) add_bulk(traffic);
+  sampler_ = std::make_unique<Sampler>(fabric_, scenario.sample_every);
+}
+
+ConnectionConfig Simulation::connection(std::uint8_t dscp) const {
+  ConnectionConfig connection;
+  connection.traffic_class = static_cast<std::uint8_t>(dscp << 2);
+  connection.mtu = scenario_.mtu;
+  connection.timeout = scenario_.timeout;
+  return connection;
+}
+
+void Simulation::add_allreduce(const AllReduceTraffic& traffic) {
+  GroupConfig group;
+  group.hosts = traffic.hosts;
+  group.bytes = traffic.bytes;
+  group.algorithm = traffic.algorithm;
+  group.operations = traffic.warm_up + traffic.operations;
+  group.warm_up = traffic.warm_up;
+  group.start = traffic.start;
+  group.compute = traffic.compute / traffic.per_token;
+  group.connection = connection(traffic.dscp);
+  group.on_finished = [this] { stop_if_ended(); };
+  groups_.push_back(std::make_unique<CollectiveGroup>(fabric_, group));
+}
+
+void Simulation::add_bulk(const BulkTraffic& traffic) {
+  FlowConfig flow;
+  flow.message_bytes = traffic.message_bytes;
+  flow.messages = traffic.messages;
+  flow.start = traffic.start;
+  flow.connection = connection(traffic.dscp);
+  flow.on_finished = [this] { stop_if_ended(); };
+  for (flow.to = 0; flow.to < scenario_.topology.hosts; ++flow.to) {
+    if (std::ranges::find(traffic.to, flow.to) == traffic.to.end()) continue;
+    for (const HostId from : traffic.from) {
+      if (from == flow.to) continue;
+      flow.from = from;
+      for (std::uint32_t n = 0; n < traffic.queue_pairs; ++n) flows_.push_back(std::make_unique<Flow>(fabric_, flow));
+    }
+  }
+}
+
+bool Simulation::ended() const {
+  const bool groups = std::ranges::all_of(groups_, [](const auto& group) { return group->finished(); });
+  // Endless traffic ends with the groups; without any, at the limit.
+  const bool flows = std::ranges::all_of(
+      flows_, [](const auto& flow) { return flow->finished() || flow->failed() || flow->config().messages == 0; });
+  const bool anything =
+      !groups_.empty() || std::ranges::any_of(flows_, [](const auto& flow) { return flow->config().messages != 0; });
+  return anything && groups && flows;
+}
+
+void Simulation::stop_if_ended() {
+  if (ended()) fabric_.stop();
+}
+
+bool Simulation::run(Ps span) {
+  if (over_) return false;
+  const Ps until = std::min(scenario_.limit, fabric_.now() + span);
+  fabric_.run(until);
+  const bool failed = std::ranges::any_of(groups_, [](const auto& group) { return !group->failure().empty(); });
+  over_ = failed || ended() || until == scenario_.limit;
+  return !over_;
+}
+
+Simulation::Progress Simulation::progress() const {
+  Progress progress;
+  for (const auto& group : groups_) {
+    progress.all += group->config().operations - group->config().warm_up;
+    progress.done += group->latencies().size();
+  }
+  return progress;
+}
+
+Report Simulation::report() const {
+  Report report;
+  report.scenario = scenario_.name;
+  report.about = scenario_.about;
+  report.seed = scenario_.fabric.seed;
+  report.simulated_us = us(fabric_.now());
+  std::vector<Ps> all;
+  for (std::size_t n = 0; n < groups_.size(); ++n) {
+    const AllReduceTraffic& traffic = scenario_.allreduces[n];
+    std::vector<Ps> sorted = groups_[n]->latencies();
+    all.insert(all.end(), sorted.begin(), sorted.end());
+    std::ranges::sort(sorted);
+    GroupReport group;
+    group.hosts = traffic.hosts;
+    group.operations = sorted.size();
+    group.p50_us = quantile(sorted, 0.5);
+    group.p99_us = quantile(sorted, 0.99);
+    group.max_us = quantile(sorted, 1);
+    group.mean_us = mean(sorted);
+    group.comm_ms_per_token = group.mean_us * traffic.per_token / 1000;
+    group.ms_per_token = ms(traffic.compute) + group.comm_ms_per_token;
+    report.comm_ms_per_token = std::max(report.comm_ms_per_token, group.comm_ms_per_token);
+    report.ms_per_token = std::max(report.ms_per_token, group.ms_per_token);
+    if (report.failure.empty()) report.failure = groups_[n]->failure();
+    report.groups.push_back(group);
+  }
+  std::ranges::sort(all);
+  report.p50_us = quantile(all, 0.5);
+  report.p99_us = quantile(all, 0.99);
+  report.max_us = quantile(all, 1);
+  add_traffic(report);
+  add_ports(report);
+  report.samples = sampler_->samples;
+  report.finding = finding_of(report, scenario_.fabric.switches.ecn.min_bytes, scenario_.fabric.switches.ecn.enabled);
+  return report;
+}
+
+void Simulation::add_traffic(Report& report) const {
+  const double seconds = std::max(static_cast<double>(fabric_.now()) / kSecond, 1e-12);
+  const FabricCounters& counters = fabric_.counters();
+  report.goodput_gbps = static_cast<double>(counters.payload_bytes) * 8 / seconds / 1e9;
+  std::size_t ended = 0;
+  for (const auto& flow : flows_) {
+    report.bulk_gbps += static_cast<double>(flow->completed_bytes()) * 8 / seconds / 1e9;
+    if (!flow->finished()) continue;
+    ++ended;
+    const double took = ms(flow->finished_at() - flow->config().start);
+    report.bulk_mean_ms += took;
+    report.bulk_max_ms = std::max(report.bulk_max_ms, took);
+  }
+  if (ended != 0) report.bulk_mean_ms /= static_cast<double>(ended);
+  for (HostId host = 0; host < fabric_.host_count(); ++host) {
+    const transport::EngineCounters& engine = fabric_.host(host).engine.counters();
+    report.retransmitted += engine.retransmitted_packets;
+    report.timeouts += engine.local_ack_timeout_err;
+    report.cnps += engine.np_cnp_sent;
+  }
+  report.marked = counters.marked;
+  report.dropped = counters.dropped;
+  report.lost = counters.lost;
+  report.pauses_sent = counters.pauses_sent;
+  report.data_packet_hops = counters.data_packet_hops;
+  report.packet_hops = counters.packet_hops;
+  report.events = fabric_.events();
+  report.hash = fabric_.hash();
+}
+
+void Simulation::add_ports(Report& report) const {
+  const auto now = std::max<double>(static_cast<double>(fabric_.now()), 1);
+  for (PortId id = 0; id < fabric_.ports().size(); ++id) {
+    const Port& port = fabric_.ports()[id];
+    PortReport row;
+    for (std::uint8_t priority = 0; priority < kPriorities; ++priority) {
+      const double part = static_cast<double>(fabric_.paused_time(id, priority)) / now;
+      if (part <= row.paused_fraction) continue;
+      row.paused_fraction = part;
+      row.priority = priority;
+    }
+    report.pause_fraction_max = std::max(report.pause_fraction_max, row.paused_fraction);
+    const PortCounters& counters = port.counters;
+    if (row.paused_fraction == 0 && counters.longest_queue == 0 && counters.lost + counters.dropped == 0) continue;
+    row.name = fabric_.name_of(id);
+    row.peer = fabric_.name_of(port.peer);
+    row.utilisation = static_cast<double>(counters.bytes) * static_cast<double>(port.ps_per_byte) / now;
+    row.longest_queue = counters.longest_queue;
+    row.marked = counters.marked;
+    row.dropped = counters.dropped;
+    row.lost = counters.lost;
+    row.pauses_sent = counters.pauses_sent;
+    report.ports.push_back(row);
+  }
+  std::ranges::stable_sort(report.ports, [](const PortReport& a, const PortReport& b) {
+    return a.paused_fraction != b.paused_fraction ? a.paused_fraction > b.paused_fraction
+                                                  : a.longest_queue > b.longest_queue;
+  });
+}
+
+}  // namespace tensorwire::fabric

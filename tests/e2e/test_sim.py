@@ -1,0 +1,106 @@
+"""`tensorwire sim`, as a network engineer calls it."""
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+
+from harness import PROGRAM, EndToEnd, environment, run
+
+SCENARIOS = pathlib.Path(__file__).resolve().parents[2] / "scenarios"
+KEYS = {"scenario", "seed", "allreduce_us", "comm_ms_per_token", "ms_per_token", "pause_fraction_max", "ecn_marked",
+        "retransmitted", "data_packet_hops", "wall_s"}
+
+
+def sim(text, *arguments, timeout=120):
+    """Plays the scenario `text`; the result with its JSON report."""
+    with tempfile.TemporaryDirectory() as folder:
+        scenario, report = pathlib.Path(folder, "scenario.toml"), pathlib.Path(folder, "report.json")
+        scenario.write_text(text)
+        result = run("sim", scenario, "--json", report, *arguments, timeout=timeout)
+        if report.exists():
+            result.report = json.loads(report.read_text())
+        return result
+
+
+def scenario(name, **changes):
+    """A file of scenarios/, with values of keys (each stands once) changed."""
+    text = (SCENARIOS / f"{name}.toml").read_text()
+    for key, value in changes.items():
+        text, count = re.subn(rf"(?m)^{key} = [^#\n]*", f"{key} = {value} ", text)
+        assert count == 1, key
+    return text
+
+
+class Sim(EndToEnd):
+    def test_tells_what_it_found(self):
+        result = sim(scenario("pfc_storm_cured", simulated=5))
+        self.assertEqual(result.code, 0, result)
+        self.assertLessEqual(KEYS, set(result.report))
+        self.assertLess(result.report["ms_per_token"], 16)
+        self.assertIn(result.report["finding"], result.out)
+        self.assertEqual(result.err, "", "no progress bar where there is no terminal")
+
+    def test_a_seed_is_a_run(self):
+        runs = [sim(scenario("slow_receiver", simulated=2), "--seed", seed) for seed in (5, 5, 6)]
+        hashes = [result.report["hash"] for result in runs]
+        self.assertEqual(hashes[0], hashes[1])
+        self.assertNotEqual(hashes[0], hashes[2])
+
+    def test_says_what_is_wrong_with_a_scenario(self):
+        result = sim("[topology]\nhots = 8\n")
+        self.assertEqual(result.code, 1)
+        self.assertRegex(result.err, r"^tensorwire: read \S+scenario.toml: line 2: topology.hots: there is no such key. "
+                                     r"Allowed: .*hosts.*\n$")
+        self.assertRegex(run("sim", "nowhere.toml").err, r"^tensorwire: read nowhere.toml: No such file")
+
+    def test_a_sweep_compares(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder, "report.json")
+            result = run("sim", SCENARIOS / "slow_receiver.toml", "--sweep", "switch.ecn.enabled=false,true", "--json", report)
+            self.assertEqual(result.code, 0, result)
+            ill, cured = json.loads(report.read_text())["runs"]
+            self.assertGreater(ill["ms_per_token"], 2 * cured["ms_per_token"])
+            self.assertEqual(len(result.out.splitlines()), 3)
+        self.assertRegex(run("sim", SCENARIOS / "slow_receiver.toml", "--sweep", "switch.ecn.mim=1,2").err,
+                         r"switch.ecn.mim: there is no such key. Allowed: enabled, min, max")
+
+    def test_an_interrupted_run_still_reports(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder, "report.json")
+            endless = pathlib.Path(folder, "endless.toml")
+            endless.write_text('limit = "100s"\n[[bulk]]\nfrom = "0-3"\nto = "4-7"\n')
+            process = subprocess.Popen([PROGRAM, "sim", endless, "--json", report], env=environment(), text=True,
+                                       stdout=subprocess.PIPE)
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 130)
+            self.assertIn("INTERRUPTED", out)
+            self.assertTrue(json.loads(report.read_text())["interrupted"])
+
+
+class StormSeeds(EndToEnd):
+    """The storm and its cure do not hang on a seed, nor on the very thresholds."""
+    SEEDS = range(1, 11)
+
+    def ms_per_token(self, text, seed):
+        result = sim(text, "--seed", seed)
+        self.assertEqual(result.code, 0, result)
+        return result.report["ms_per_token"]
+
+    def test_ten_seeds(self):
+        for seed in self.SEEDS:
+            with self.subTest(seed=seed):
+                self.assertGreater(self.ms_per_token(scenario("pfc_storm"), seed), 100)
+                self.assertGreater(self.ms_per_token(scenario("pfc_storm_miscured"), seed), 100)
+                self.assertLess(self.ms_per_token(scenario("pfc_storm_cured"), seed), 16)
+
+    def test_half_and_twice_the_thresholds(self):
+        for least, most in (("64KiB", "128KiB"), ("256KiB", "512KiB")):
+            text = scenario("pfc_storm_cured", min=f'"{least}"', max=f'"{most}"')
+            for seed in self.SEEDS:
+                with self.subTest(seed=seed, least=least):
+                    self.assertLess(self.ms_per_token(text, seed), 16)

@@ -1,0 +1,166 @@
+// The scenarios of scenarios/, as they are told in docs/fabric.md; and what wrong ones are answered.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "fabric/simulation.hpp"
+
+namespace tensorwire::fabric {
+namespace {
+
+std::string path_of(const std::string& name) { return TENSORWIRE_SCENARIOS "/" + name + ".toml"; }
+
+std::string text_of(const std::string& name) {
+  std::ifstream file{path_of(name)};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Report play(Scenario scenario, std::uint32_t operations = 0) {
+  if (operations != 0) scenario.allreduces[0].operations = operations;
+  Simulation simulation(scenario);
+  while (simulation.run(kMillisecond)) {
+  }
+  Report report = simulation.report();
+  EXPECT_EQ(report.failure, "");
+  EXPECT_EQ(report.groups[0].operations, scenario.allreduces[0].operations) << "the limit came first";
+  return report;
+}
+
+// ---- (a) the PFC storm
+
+constexpr std::uint32_t kFew = 6;  // all-reduces; tests/e2e plays all, with ten seeds
+
+TEST(PfcStorm, MakesATokenTakeMoreThan100Milliseconds) {
+  const Report report = play(read_scenario(path_of("pfc_storm")), kFew);
+  EXPECT_GT(report.ms_per_token, 100);
+  EXPECT_GT(report.pause_fraction_max, 0.5);
+  EXPECT_EQ(report.marked, 0U);
+  EXPECT_EQ(report.dropped, 0U);
+  EXPECT_NE(report.finding.find("ECN is off"), std::string::npos) << report.finding;
+}
+
+TEST(PfcStorm, IsCuredByMarksBelowXoff) {
+  const Report report = play(read_scenario(path_of("pfc_storm_cured")));
+  EXPECT_LT(report.ms_per_token, 16);
+  EXPECT_GT(report.marked, 0U);
+  EXPECT_EQ(report.dropped, 0U);
+}
+
+TEST(PfcStorm, IsNotCuredByMarksAboveXoff) {
+  const Report report = play(read_scenario(path_of("pfc_storm_miscured")), kFew);
+  EXPECT_GT(report.ms_per_token, 100);
+  EXPECT_EQ(report.dropped, 0U);
+}
+
+TEST(PfcStorm, FilesDifferInEcnKeysOnly) {
+  const std::string storm = text_of("pfc_storm");
+  const std::string begin = "[switch.ecn]", end = "\n[host]";
+  for (const char* name : {"pfc_storm_cured", "pfc_storm_miscured"}) {
+    const std::string other = text_of(name);
+    EXPECT_EQ(storm.substr(0, storm.find(begin)), other.substr(0, other.find(begin)));
+    EXPECT_EQ(storm.substr(storm.find(end)), other.substr(other.find(end)));
+  }
+}
+
+TEST(PfcStorm, SharesNoHostWithTheIncast) {
+  const Scenario storm = read_scenario(path_of("pfc_storm"));
+  for (const HostId rank : storm.allreduces[0].hosts)
+    for (const auto& hosts : {storm.bulk[0].from, storm.bulk[0].to})
+      EXPECT_EQ(std::ranges::find(hosts, rank), hosts.end());
+}
+
+// ---- (b) a lossy class: the tail of go-back-N
+
+TEST(LossyClass, HasATailThatGrowsWithLoss) {
+  Scenario scenario = read_scenario(path_of("lossy_class"));
+  const double timeout_us = 4.096 * (1U << scenario.timeout);
+  const auto with_loss = [&](std::uint32_t per_million, std::uint32_t operations) {
+    for (Link& link : scenario.topology.links) link.config.loss_per_million = per_million;
+    return play(scenario, operations);
+  };
+  const double idle = with_loss(0, 20).p50_us;
+  const Report rare = with_loss(100, 400);
+  EXPECT_LT(rare.p50_us, 1.01 * idle);
+  EXPECT_GT(rare.p99_us, 1.5 * idle);
+  EXPECT_LT(rare.p99_us, timeout_us) << "repeated after a round trip, not after a timeout";
+  const Report some = with_loss(1000, 400);
+  EXPECT_LT(some.p50_us, 1.5 * idle);
+  EXPECT_GT(some.max_us, timeout_us);
+  const Report many = with_loss(10'000, 40);
+  EXPECT_GT(many.p50_us, 20 * idle);
+  EXPECT_GT(many.timeouts, 10U);
+}
+
+// ---- (d) a slow receiver
+
+TEST(SlowReceiver, SpreadsPausesUntilEcnTellsTheSenders) {
+  Scenario scenario = read_scenario(path_of("slow_receiver"));
+  const Report ill = play(scenario);
+  EXPECT_GT(ill.ms_per_token, 30);
+  EXPECT_GT(ill.pause_fraction_max, 0.5);
+  EXPECT_EQ(ill.dropped, 0U);
+  scenario.fabric.switches.ecn.enabled = true;
+  const Report cured = play(scenario);
+  EXPECT_LT(cured.ms_per_token, 16);
+  EXPECT_LT(cured.pause_fraction_max, 0.05);
+}
+
+// ---- what bad input gets
+
+struct Bad {
+  const char* text;
+  std::vector<const char*> says;
+};
+
+TEST(Scenario, RefusesWhatCannotBe) {
+  const std::vector<Bad> cases = {
+      {"sed = 1", {"x.toml", "line 1", "sed", "Allowed: name, about, seed"}},
+      {"seed = -1", {"line 1", "seed", "from 0"}},
+      {"limit = \"3 parsecs\"", {"line 1", "limit", "\"75us\""}},
+      {"[topology]\nshape = \"moebius\"",
+       {"line 2", "topology.shape", "single-switch, dumbbell, leaf-spine, fat-tree"}},
+      {"[topology]\nshape = \"fat-tree\"\nports = 7", {"line 3", "topology.ports", "even"}},
+      {"[topology]\nlink = \"56G\"", {"line 2", "topology.link", "56G", "800G"}},
+      {"[topology]\nloss = 2", {"line 2", "topology.loss", "from 0 to 1"}},
+      {"[switch]\nalpha = 0.3", {"line 2", "switch.alpha", "powers of two"}},
+      {"[switch]\nbuffer = \"1MiB\"\nheadroom = \"1MiB\"", {"line 3", "switch.headroom", "8 ports", "1048576"}},
+      {"[switch.ecn]\nmin = 2\nmax = 1", {"line 2", "switch.ecn.min", "not below max"}},
+      {"[host]\nmtu = \"1500\"", {"line 2", "host.mtu", "256, 512, 1024, 2048, 4096"}},
+      {"[host.dcqcn]\nmanner = \"swift\"", {"line 2", "host.dcqcn.manner", "off, nic, paper"}},
+      {"[[allreduce]]\nhosts = [0, 8]", {"line 2", "allreduce.hosts", "8 is out of range", "below 8"}},
+      {"[[allreduce]]\nhosts = \"0-1-2\"", {"line 2", "allreduce.hosts", "no list"}},
+      {"[[allreduce]]\nhosts = [0, 0]", {"line 2", "twice"}},
+      {"[[allreduce]]\nbytes = 8", {"line 1", "allreduce.hosts", "missing"}},
+      {"[[allreduce]]\nhosts = [0, 1]\nbytes = 3", {"line 3", "allreduce.bytes", "bf16"}},
+      {"[[bulk]]\nfrom = 0\nto = 1\nmessage = \"2GiB\"", {"line 4", "bulk.message", "1GiB"}},
+      {"[[slow_receiver]]\nhost = 0\nxon = \"200KiB\"", {"line 3", "slow_receiver.xon", "xoff"}},
+      {"allreduce = 3", {"line 1", "[[allreduce]]"}},
+      {"seed = ", {"line 1"}},
+  };
+  for (const Bad& bad : cases) {
+    try {
+      (void)parse_scenario(bad.text, "x.toml");
+      ADD_FAILURE() << "accepted: " << bad.text;
+    } catch (const Error& error) {
+      const std::string line = error.what();
+      for (const char* part : bad.says) EXPECT_NE(line.find(part), std::string::npos) << line << "\n lacks " << part;
+      EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+    }
+  }
+}
+
+TEST(Scenario, DefaultsMakeAFabric) {
+  Simulation simulation(parse_scenario("[[bulk]]\nfrom = \"0-2\"\nto = 3\nmessages = 2", "x.toml"));
+  while (simulation.run(kMillisecond)) {
+  }
+  EXPECT_GT(simulation.report().goodput_gbps, 90);
+}
+
+}  // namespace
+}  // namespace tensorwire::fabric
