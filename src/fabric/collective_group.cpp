@@ -169,8 +169,10 @@ void CollectiveGroup::Rank::begin_segments() {
 
 void CollectiveGroup::Rank::on_completion(const Completion& completion, Ps now) {
   if (completion.status != WcStatus::kSuccess) {
-    return group_.fail(fmt::format("rank {} on host {}: a work request failed with status {}", rank_, host(),
-                                   static_cast<unsigned>(completion.status)));
+    const bool retries = completion.status == WcStatus::kRetryExceeded;
+    const std::string why =
+        retries ? "its retries are used up" : fmt::format("status {}", static_cast<unsigned>(completion.status));
+    return group_.fail(fmt::format("rank {} on host {}: a work request failed, {}", rank_, host(), why));
   }
   if (completion.opcode == WcOpcode::kRecvWithImm) {
     // Before the runner can give credit for what arrived.

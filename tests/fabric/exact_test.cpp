@@ -1,5 +1,6 @@
 // The fabric against what can be computed with a pencil.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "fabric/collective_group.hpp"
 #include "fabric/flow.hpp"
@@ -113,6 +114,21 @@ TEST(AllReduce, RingOf128Ranks) {
   const Ps took = all_reduce(128, collective::Algorithm::kRing, 20);
   const Ps hop = alpha(20, kTensor / 128) + static_cast<Ps>(wire_bytes(kTensor / 128, 4096)) * 20;
   expect_within_2_percent(took, 2 * 127 * hop, "400G");
+}
+
+TEST(Memory, AnIdleQueuePairTakesLessThan2KiB) {
+#if defined(TENSORWIRE_ASAN) || defined(TENSORWIRE_TSAN)
+  GTEST_SKIP() << "a sanitizer's heap is not the program's";
+#endif
+  constexpr std::size_t kPairs = 2000;
+  FabricConfig config;
+  config.engine.dcqcn.enabled = true;
+  Fabric fabric(single_switch(2, {}), config);
+  ConnectionConfig connection;
+  connection.send_depth = connection.receive_depth = 1024;
+  const std::size_t before = mallinfo2().uordblks;
+  for (std::size_t n = 0; n < kPairs; ++n) (void)fabric.connect(0, 1, connection, nullptr, nullptr);
+  EXPECT_LT((mallinfo2().uordblks - before) / (2 * kPairs), 2048U);
 }
 
 TEST(AllReduce, EveryPlanThatCanRuns) {

@@ -97,6 +97,21 @@ TEST(LossyClass, HasATailThatGrowsWithLoss) {
   EXPECT_GT(many.timeouts, 10U);
 }
 
+// ---- (c) traffic in the wrong class
+
+TEST(WrongClass, EndsAJobThatTheRightOneKeepsFromHarm) {
+  Scenario scenario = read_scenario(path_of("wrong_class"));
+  Simulation wrong(scenario);
+  while (wrong.run(kMillisecond)) {
+  }
+  EXPECT_NE(wrong.report().failure.find("a work request failed"), std::string::npos) << wrong.report().failure;
+  EXPECT_GT(wrong.report().dropped, 1000U);
+  scenario.allreduces[0].dscp = 26;
+  const Report right = play(scenario);
+  EXPECT_LT(right.ms_per_token, 16);
+  EXPECT_GT(right.dropped, 1000U) << "of the others";
+}
+
 // ---- (d) a slow receiver
 
 TEST(SlowReceiver, SpreadsPausesUntilEcnTellsTheSenders) {
