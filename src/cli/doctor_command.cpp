@@ -8,10 +8,12 @@
 #include "base/error.hpp"
 #include "cli/doctor_watch.hpp"
 #include "cli/program.hpp"
+#include "host/compare/compare.hpp"
 #include "host/parse/nccl_log.hpp"
 #include "host/read/read.hpp"
 #include "host/record.hpp"
 #include "host/report.hpp"
+#include "host/rule_pages.hpp"
 #include "host/tree/folder_tree.hpp"
 #include "host/tree/live_tree.hpp"
 
@@ -30,6 +32,8 @@ struct DoctorFlags {
   std::string colour = "auto";
   bool json = false;
   std::string folder;
+  std::string rule;
+  std::vector<std::string> recordings;
   bool done = false;  ///< a command below has run: the one above has nothing to do
 };
 
@@ -77,6 +81,31 @@ int record(const DoctorFlags& flags) {
   return 0;
 }
 
+/// A shell's completion leaves a slash at the end of a folder.
+std::string host_name(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+int compare(const DoctorFlags& flags) {
+  std::vector<host::NamedProperties> hosts;
+  for (const std::string& path : flags.recordings) {
+    const auto tree = host::open_recorded(path);
+    hosts.push_back({host_name(path), host::properties_of(host::read_host(*tree))});
+  }
+  const host::Comparison comparison = host::compare(hosts);
+  const std::string text = flags.json ? host::comparison_json(comparison) : host::comparison_text(comparison);
+  std::fputs(text.c_str(), stdout);
+  return host::exit_status(comparison);
+}
+
+int explain(const DoctorFlags& flags) {
+  const host::Rule* rule = host::find_rule(flags.rule);
+  if (rule == nullptr) throw Error{"explain " + flags.rule, "there is no such rule", "they look like TW-GID-003"};
+  fmt::print("{} ({}): {}\n\n{}\n", rule->id, host::to_string(rule->severity), rule->title, rule->why);
+  return 0;
+}
+
 /// Every way to fail is told apart from a verdict.
 int guarded(int (*action)(const DoctorFlags&), const DoctorFlags& flags) {
   try {
@@ -108,6 +137,19 @@ void add_doctor(Command& parent, int& status) {
     status = guarded(record, *flags);
   });
   add_doctor_watch(doctor, status, flags->done);
+  Command comparison = doctor.command("compare", "what hosts of one fabric must agree on and do not");
+  comparison.option("recordings", flags->recordings, "a recording of each host").required();
+  comparison.flag("--json", flags->json, "print JSON (docs/doctor.md)");
+  comparison.runs([flags, &status] {
+    flags->done = true;
+    status = guarded(compare, *flags);
+  });
+  Command explanation = doctor.command("explain", "what a rule is about");
+  explanation.option("rule", flags->rule, "its id, as TW-GID-003").required();
+  explanation.runs([flags, &status] {
+    flags->done = true;
+    status = guarded(explain, *flags);
+  });
 }
 
 }  // namespace tensorwire::cli

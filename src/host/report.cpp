@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/json_text.hpp"
 #include "host/parse/text.hpp"
+#include "host/writing.hpp"
 
 namespace tensorwire::host {
 
@@ -30,14 +30,6 @@ class Paint {
   }
   bool on_;
 };
-
-/// What a recording or a log says goes to a terminal: no control characters.
-std::string printable(std::string_view text) {
-  std::string clean{text};
-  std::ranges::replace_if(
-      clean, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
-  return clean;
-}
 
 /// "  head   text text" with the further lines indented like the first.
 std::string paragraph(std::string_view head, std::string_view text) {
@@ -80,19 +72,6 @@ std::string device_line(const RdmaDevice& device, const RdmaPort& port) {
                      netdev.empty() ? "" : ", " + printable(netdev));
 }
 
-std::string finding_text(const Finding& finding, const Paint& paint) {
-  std::string text = fmt::format("\n{} {} {} {}\n", paint.severity(finding.severity, to_string(finding.severity)),
-                                 paint.bold(finding.id), paint.bold(printable(finding.subject)),
-                                 paint.faint(fmt::format("({})", to_string(finding.confidence))));
-  text += paragraph("cause", finding.cause);
-  const char* head = "evidence";
-  for (const std::string& line : finding.evidence) {
-    text += paragraph(head, line);
-    head = "";
-  }
-  return text + paragraph("remedy", finding.remedy);
-}
-
 /// The same fact is asked for by several rules and several devices: a line for each reason.
 std::string unknown_text(const Diagnosis& diagnosis, const Paint& paint) {
   if (diagnosis.unknown.empty()) return {};
@@ -101,13 +80,6 @@ std::string unknown_text(const Diagnosis& diagnosis, const Paint& paint) {
     text += paragraph(unknown.id, printable(unknown.fact) + ": " + printable(unknown.why));
   }
   return text;
-}
-
-template <class Range, class Shown>
-std::string json_array(const Range& range, Shown shown) {
-  std::string text = "[";
-  for (const auto& element : range) text += (text.size() > 1 ? "," : "") + shown(element);
-  return text + "]";
 }
 
 std::string json_of(const Finding& finding) {
@@ -131,8 +103,22 @@ std::string report_text(const Host& host, const Diagnosis& diagnosis, bool colou
   for (const RdmaDevice& device : host.rdma.value_or({})) {
     for (const RdmaPort& port : device.ports) text += device_line(device, port);
   }
-  for (const Finding& finding : diagnosis.findings) text += finding_text(finding, paint);
+  for (const Finding& finding : diagnosis.findings) text += "\n" + finding_text(finding, colour);
   return text + unknown_text(diagnosis, paint);
+}
+
+std::string finding_text(const Finding& finding, bool colour) {
+  const Paint paint{colour};
+  std::string text = fmt::format("{} {} {} {}\n", paint.severity(finding.severity, to_string(finding.severity)),
+                                 paint.bold(finding.id), paint.bold(printable(finding.subject)),
+                                 paint.faint(fmt::format("({})", to_string(finding.confidence))));
+  text += paragraph("cause", finding.cause);
+  const char* head = "evidence";
+  for (const std::string& line : finding.evidence) {
+    text += paragraph(head, line);
+    head = "";
+  }
+  return text + paragraph("remedy", finding.remedy);
 }
 
 std::string report_json(const Host& host, const Diagnosis& diagnosis) {

@@ -11,6 +11,9 @@ namespace tensorwire::host {
 [[nodiscard]] std::string report_text(const Host& host, const Diagnosis& diagnosis, bool colour);
 [[nodiscard]] std::string report_json(const Host& host, const Diagnosis& diagnosis);
 
+/// A finding as it stands in the report.
+[[nodiscard]] std::string finding_text(const Finding& finding, bool colour);
+
 /// 0: nothing to mend, 1: warnings, 2: errors.
 [[nodiscard]] int exit_status(const Diagnosis& diagnosis);
 

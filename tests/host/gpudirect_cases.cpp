@@ -62,11 +62,21 @@ const std::vector<RuleCase> kCases = {
     {"PeermemOfOfed", Kind::kOfed, closed_driver, {}},
     {"OldNccl",
      Kind::kOfed,
-     [](TestHost& host) { host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"); },
+     [](TestHost& host) {
+       closed_driver(host);
+       host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n");
+     },
      {"GDR-005"}},
+    {"OldNcclWithDmabuf",
+     Kind::kOfed,
+     [](TestHost& host) { host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"); },
+     {}},
     {"NcclThatLooks",
      Kind::kOfed,
-     [](TestHost& host) { host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.23.4+cuda12.4\n"); },
+     [](TestHost& host) {
+       closed_driver(host);
+       host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.23.4+cuda12.4\n");
+     },
      {}},
     {"GpuFarAway",
      Kind::kMlx5,

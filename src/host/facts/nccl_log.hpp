@@ -38,6 +38,9 @@ struct NcclLog {
   std::vector<LogLine> wrong_abi;        ///< `does not support the kernel ABI of`
   std::vector<LogLine> registration;     ///< `ibv_reg_mr... failed with error ...`
   std::vector<LogLine> port_errors;      ///< `Got async event : port error`
+  std::vector<LogLine> violations;       ///< `local access violation work queue error`
+  std::vector<LogLine> sparse_table;     ///< `read failed in ncclIbRoceGetVersionNum`
+  std::vector<LogLine> lost_clearance;   ///< `completion for a CTS but retrieved an 'unused' request`
   std::vector<LogLine> refused;          ///< bootstrap: `Connection refused`, `No route to host`
   std::vector<LogLine> loopback;         ///< bootstrap over lo: `Using interface lo:127.0.0.1<0>`
   std::vector<FailedCompletion> completions;

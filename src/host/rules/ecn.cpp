@@ -34,7 +34,7 @@ void end_is_off(const Host& host, Judgement& judgement, const char* end, Fact<Pr
     for (unsigned priority = 0; priority < kPriorities; ++priority) {
       if (!qos.pfc->test(priority) || on->test(priority)) continue;
       judgement.found(Confidence::kCertain, view.netdev->name, fmt::format(fmt::runtime(cause), priority),
-                      enable_ecn(*view.netdev, end, priority),
+                      enable_ecn(view, end, priority),
                       {evidence(on, "on for " + shown(*on)), evidence(qos.pfc, "PFC is on for " + shown(*qos.pfc))});
     }
   }
@@ -61,8 +61,7 @@ void marks_unanswered(const Host& host, Judgement& judgement) {
         Confidence::kCertain, view.device->name,
         "switches marked packets to this host and it never sent a CNP: the notification point is off for the "
         "priority in which they ride",
-        view.netdev != nullptr ? enable_ecn(*view.netdev, "np", 3) : "enable the notification point (roce_np)",
-        shown_counters(*view.port, {"np_ecn_marked_roce_packets", "np_cnp_sent"}));
+        enable_ecn(view, "np", 3), shown_counters(*view.port, {"np_ecn_marked_roce_packets", "np_cnp_sent"}));
   }
 }
 
@@ -74,7 +73,7 @@ void notifications_ignored(const Host& host, Judgement& judgement) {
     judgement.found(Confidence::kLikely, view.device->name,
                     "CNPs come and are ignored: the reaction point is off, or on for another priority than that of the "
                     "traffic",
-                    view.netdev != nullptr ? enable_ecn(*view.netdev, "rp", 3) : "enable the reaction point (roce_rp)",
+                    enable_ecn(view, "rp", 3),
                     shown_counters(*view.port, {"rp_cnp_ignored", "rp_cnp_handled", "cnpIgnored", "cnpHandled"}));
   }
 }

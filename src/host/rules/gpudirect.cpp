@@ -94,11 +94,15 @@ bool kernel_has_dmabuf(const Fact<std::string>& kernel) {
   return major > 5 || (major == 5 && minor >= 12);
 }
 
+bool has_dmabuf(const Host& host) {
+  return host.gpu_driver.open_kernel_modules.is(true) && kernel_has_dmabuf(host.kernel);
+}
+
 void no_way_to_gpu_memory(const Host& host, Judgement& judgement) {
   if (!wants_gpudirect(host) || !host.gpu_driver.version) return;
   const GpuDriver& driver = host.gpu_driver;
   if (driver.legacy_peermem.value_or(false) || driver.nvidia_peermem.value_or(false)) return;
-  if (driver.open_kernel_modules.is(true) && kernel_has_dmabuf(host.kernel)) return;
+  if (has_dmabuf(host)) return;
   if (!driver.legacy_peermem || !driver.nvidia_peermem) {
     judgement.unknown("peer memory modules", driver.nvidia_peermem ? driver.legacy_peermem : driver.nvidia_peermem);
     return;
@@ -120,7 +124,7 @@ void no_way_to_gpu_memory(const Host& host, Judgement& judgement) {
 void peermem_without_api(const Host& host, Judgement& judgement) {
   const GpuDriver& driver = host.gpu_driver;
   if (!wants_gpudirect(host) || !driver.nvidia_peermem.is(true) || !driver.peer_memory_api.is(false)) return;
-  if (driver.open_kernel_modules.is(true) && kernel_has_dmabuf(host.kernel)) return;
+  if (has_dmabuf(host)) return;
   judgement.found(Confidence::kLikely, "GPUDirect",
                   "nvidia-peermem is loaded, but this kernel's ib_core has no interface for it: the module was built "
                   "against another ib_core and does nothing",
@@ -136,7 +140,7 @@ void nccl_overlooks_peermem(const Host& host, Judgement& judgement) {
   const int minor = parts.size() < 2 ? 99 : leading_number(parts[1]).value_or(99);
   const int patch = parts.size() < 3 ? 0 : leading_number(parts[2]).value_or(0);
   const bool old = leading_number(parts[0]).value_or(0) == 2 && (minor < 22 || (minor == 22 && patch <= 3));
-  if (!old || !driver.nvidia_peermem.is(true) || !driver.legacy_peermem.is(false)) return;
+  if (!old || has_dmabuf(host) || !driver.nvidia_peermem.is(true) || !driver.legacy_peermem.is(false)) return;
   judgement.found(
       Confidence::kCertain, "NCCL",
       "NCCL up to 2.22.3 looks for peer memory under /sys/kernel/mm/memory_peers only, where nvidia-peermem "

@@ -219,6 +219,37 @@ void bootstrap_failed(const Host& host, Judgement& judgement) {
                   shown(*host.nccl_log, loopback ? host.nccl_log->loopback : host.nccl_log->refused));
 }
 
+void access_violation(const Host& host, Judgement& judgement) {
+  if (!host.nccl_log || host.nccl_log->violations.empty()) return;
+  const int version = version_number(host.nccl_log->version);
+  judgement.found(
+      version >= 22'000 ? Confidence::kLikely : Confidence::kPossible, "work queue",
+      "the NIC refused an access to local memory: since NCCL 2.20 that is most often a difference in MTU between "
+      "the two ends",
+      "ip link show, at both ends; `tensorwire doctor compare` with a recording of each",
+      shown(*host.nccl_log, host.nccl_log->violations));
+}
+
+void sparse_table(const Host& host, Judgement& judgement) {
+  if (!host.nccl_log || host.nccl_log->sparse_table.empty()) return;
+  judgement.found(
+      Confidence::kLikely, "GID table",
+      "this NCCL stumbles over an entry of the GID table whose type cannot be read: an empty one, or one of "
+      "another network namespace, between entries that are in use",
+      "a newer NCCL; until then NCCL_IB_GID_INDEX with the index of the usable entry",
+      shown(*host.nccl_log, host.nccl_log->sparse_table));
+}
+
+void lost_clearance(const Host& host, Judgement& judgement) {
+  if (!host.nccl_log || host.nccl_log->lost_clearance.empty()) return;
+  judgement.found(
+      Confidence::kLikely, "NCCL",
+      "NCCL lost track of a request of its own: the library, not the fabric, unless counters on this host say "
+      "otherwise",
+      "another NCCL version; NCCL_IB_RESILIENCY_PORT_FAILOVER=0 where it is set",
+      shown(*host.nccl_log, host.nccl_log->lost_clearance));
+}
+
 // clang-format off
 constexpr std::array kRules = {
     Rule{"TW-NCCL-001", Severity::kError, "RDMA is switched off", "Left over from a search for an error, most of the time.", disabled},
@@ -246,6 +277,14 @@ constexpr std::array kRules = {
          "NCCL's cached GID index is stale after that, in versions that do not ask anew.", port_errors},
     Rule{"TW-NCCL-018", Severity::kError, "the ranks could not meet",
          "Before any RDMA, ranks meet over TCP.", bootstrap_failed},
+    Rule{"TW-NCCL-019", Severity::kError, "local access violation",
+         "Version 2.20 no longer takes the smaller of both ends' MTU in every place, so what used to be slow is an error now.",
+         access_violation},
+    Rule{"TW-NCCL-020", Severity::kError, "NCCL cannot read the GID table",
+         "The type of an empty GID cannot be read (EINVAL), and some versions of NCCL give up at the first such entry.",
+         sparse_table},
+    Rule{"TW-NCCL-021", Severity::kWarning, "a request that NCCL lost",
+         "Seen with its port failover, after a link that was away for a moment.", lost_clearance},
 };
 // clang-format on
 

@@ -21,8 +21,24 @@ std::string trust_dscp(const Netdev& netdev, unsigned dscp, unsigned priority) {
                      priority);
 }
 
-std::string enable_ecn(const Netdev& netdev, const char* end, unsigned priority) {
-  return fmt::format("echo 1 > /sys/class/net/{}/ecn/roce_{}/enable/{}", netdev.name, end, priority);
+std::string enable_ecn(const PortView& view, const char* end, unsigned priority) {
+  if (view.netdev != nullptr && is_ofed(*view.netdev)) {
+    return fmt::format("echo 1 > /sys/class/net/{}/ecn/roce_{}/enable/{}", view.netdev->name, end, priority);
+  }
+  const std::string pci = view.device->pci_address.value_or("PCI-ADDRESS");
+  switch (view.device->family) {
+    case NicFamily::kMlx5:
+      return fmt::format(
+          "mlxconfig -d {} set ROCE_CC_PRIO_MASK_P1={}, then mlxfwreset (the kernel's own driver has no "
+          "setting for it; /sys/kernel/debug/mlx5/{}/cc_params has the thresholds)",
+          pci, 1U << priority, pci);
+    case NicFamily::kBroadcom:
+      return "niccli: enable congestion control (DCQCN-P) for RoCE on this port";
+    case NicFamily::kIntel:
+      return "reload irdma with DCQCN enabled for this function: it is off by default";
+    default:
+      return "enable DCQCN for this priority";
+  }
 }
 
 }  // namespace tensorwire::host

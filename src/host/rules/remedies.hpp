@@ -4,6 +4,7 @@
 #include <string>
 
 #include "host/facts/netdev.hpp"
+#include "host/rules/queries.hpp"
 
 namespace tensorwire::host {
 
@@ -11,6 +12,7 @@ namespace tensorwire::host {
 [[nodiscard]] bool is_ofed(const Netdev& netdev);
 [[nodiscard]] std::string make_lossless(const Netdev& netdev, unsigned priority);
 [[nodiscard]] std::string trust_dscp(const Netdev& netdev, unsigned dscp, unsigned priority);
-[[nodiscard]] std::string enable_ecn(const Netdev& netdev, const char* end, unsigned priority);
+/// `end`: "np", which answers marks, or "rp", which slows down.
+[[nodiscard]] std::string enable_ecn(const PortView& view, const char* end, unsigned priority);
 
 }  // namespace tensorwire::host
