@@ -10,6 +10,7 @@
 #include "cli/program.hpp"
 #include "host/compare/compare.hpp"
 #include "host/parse/nccl_log.hpp"
+#include "host/pseudonyms.hpp"
 #include "host/read/read.hpp"
 #include "host/record.hpp"
 #include "host/report.hpp"
@@ -32,6 +33,8 @@ struct DoctorFlags {
   std::string colour = "auto";
   bool json = false;
   std::string folder;
+  bool pseudonyms = false;
+  std::string key;
   std::string rule;
   std::vector<std::string> recordings;
   bool done = false;  ///< a command below has run: the one above has nothing to do
@@ -75,6 +78,7 @@ int record(const DoctorFlags& flags) {
   host::Recorder recorder{*tree};
   static_cast<void>(host::read_host(recorder));
   host::remove_private(recorder.recording());
+  if (flags.pseudonyms) host::Pseudonyms{flags.key}.apply(recorder.recording());
   const std::string path = host::save(recorder.recording(), flags.folder);
   fmt::print("{}: {} answers; look at it before you give it away: `tensorwire doctor --root {}`\n", path,
              recorder.recording().size(), flags.folder);
@@ -132,6 +136,8 @@ void add_doctor(Command& parent, int& status) {
   Command recording = doctor.command("record", "write what the doctor reads into a folder, to be looked at elsewhere");
   recording.option("folder", flags->folder, "the folder").required();
   recording.option("--pid", flags->process, "the process whose environment, limits and libraries are recorded");
+  recording.flag("--pseudonyms", flags->pseudonyms, "put other addresses in place of the host's; subnets stay subnets");
+  recording.option("--key", flags->key, "text that makes equal pseudonyms on all hosts, to compare them; else random");
   recording.runs([flags, &status] {
     flags->done = true;
     status = guarded(record, *flags);

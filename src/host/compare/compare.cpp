@@ -82,7 +82,8 @@ Comparison compare(const std::vector<NamedProperties>& hosts) {
 }
 
 std::string comparison_text(const Comparison& comparison) {
-  std::string text = fmt::format("{} recordings, {} differences\n", comparison.hosts, comparison.differences.size());
+  std::string text = fmt::format("{} recordings, {} difference{}\n", comparison.hosts, comparison.differences.size(),
+                                 comparison.differences.size() == 1 ? "" : "s");
   for (const Difference& difference : comparison.differences) {
     text +=
         fmt::format("\n{} {}: {}\n", to_string(difference.severity), printable(difference.property), difference.why);
