@@ -108,6 +108,14 @@ const std::vector<RuleCase> kCases = {
      },
      {"PROC-001"},
      "64 KiB"},
+    {"LowMemlockOfAShell",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.set("NCCL_IB_TC", "");
+       host.file("/proc/target/limits",
+                 "Max locked memory         65536                65536                bytes     \n");
+     },
+     {}},
     {"MemlockOf64GiB",
      Kind::kMlx5,
      [](TestHost& host) {

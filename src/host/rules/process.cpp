@@ -20,6 +20,13 @@ void low_memlock(const Host& host, Judgement& judgement) {
     return;
   }
   if (*limit >= kEnough) return;
+  if (!host.process.is_job()) {
+    // What a shell may lock says nothing of a job that systemd or a container engine starts.
+    judgement.unknown(
+        "locked memory limit of the job",
+        Fact<std::uint64_t>::unknown("this is not a job's process; --pid N reads that of a job", limit.where()));
+    return;
+  }
   judgement.found(
       Confidence::kCertain, "memlock",
       fmt::format("the process may lock {} KiB of memory: registrations beyond that fail with ENOMEM", *limit / 1024),
