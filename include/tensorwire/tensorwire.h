@@ -150,8 +150,8 @@ TW_API twResult_t twCommInitRankConfig(twComm_t* comm, int nranks, twUniqueId id
  * @errors as above, twInvalidUsage when no launcher's variables are there */
 TW_API twResult_t twCommInitFromEnv(twComm_t* comm, const twConfig_t* config);
 
-/* twSuccess; twInProgress while a non-blocking set-up goes on; else the error that ended this communicator. Where another
- * rank has died, given up or disagreed, that shows here before this rank's next call ends by it, too.
+/* twSuccess; twInProgress while a non-blocking set-up goes on; else the error that ended this communicator. Where
+ * another rank has died, given up or disagreed, that shows here before this rank's next call ends by it, too.
  * @errors twInvalidArgument */
 TW_API twResult_t twCommGetAsyncError(twComm_t comm, twResult_t* state);
 
