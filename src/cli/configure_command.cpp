@@ -51,17 +51,17 @@ host::Wanted wanted_by(const ConfigureFlags& flags) {
   return wanted;
 }
 
-void show(const std::vector<host::Difference>& differences, bool json) {
+void show(const std::vector<host::PortDifference>& differences, bool json) {
   if (json) {
     fmt::print("{}\n", json_of(differences).dump(2));
     return;
   }
-  for (const host::Difference& difference : differences) fmt::print("{}", report_of(difference));
+  for (const host::PortDifference& difference : differences) fmt::print("{}", report_of(difference));
 }
 
-std::vector<host::Difference> find_all(const std::vector<std::string>& netdevs, const host::Wanted& wanted) {
+std::vector<host::PortDifference> find_all(const std::vector<std::string>& netdevs, const host::Wanted& wanted) {
   host::LiveEffects host;
-  std::vector<host::Difference> all;
+  std::vector<host::PortDifference> all;
   for (const std::string& netdev : netdevs) {
     if (::access(("/sys/class/net/" + netdev).c_str(), F_OK) != 0) {
       throw Error{"configure " + netdev, "there is no such interface", "ip link shows them"};
@@ -72,7 +72,7 @@ std::vector<host::Difference> find_all(const std::vector<std::string>& netdevs, 
 }
 
 /// Why this interface should be left alone for now; --force overrides it.
-std::string danger_of(const host::Difference& difference) {
+std::string danger_of(const host::PortDifference& difference) {
   host::LiveEffects host;
   const std::string& netdev = difference.netdev;
   if (netdev == host::session_interface()) return "this session comes over it";
@@ -85,8 +85,8 @@ std::string danger_of(const host::Difference& difference) {
   return {};
 }
 
-void refuse_what_is_dangerous(const std::vector<host::Difference>& differences, bool force) {
-  for (const host::Difference& difference : differences) {
+void refuse_what_is_dangerous(const std::vector<host::PortDifference>& differences, bool force) {
+  for (const host::PortDifference& difference : differences) {
     const std::string what = "configure " + difference.netdev;
     if (!difference.refusals.empty()) throw Error{what, difference.refusals.front()};
     const std::string danger = force ? std::string{} : danger_of(difference);
@@ -95,12 +95,12 @@ void refuse_what_is_dangerous(const std::vector<host::Difference>& differences, 
 }
 
 /// Records, arms the timer, applies.
-void apply_all(const ConfigureFlags& flags, const std::vector<host::Difference>& differences) {
+void apply_all(const ConfigureFlags& flags, const std::vector<host::PortDifference>& differences) {
   refuse_what_is_dangerous(differences, flags.force);
   const host::UndoRecords records{flags.state};
   std::vector<std::string> netdevs;
   std::vector<std::string> earlier;
-  for (const host::Difference& difference : differences) {
+  for (const host::PortDifference& difference : differences) {
     if (difference.changes.empty()) continue;
     earlier.push_back(records.write(difference));
     netdevs.push_back(difference.netdev);

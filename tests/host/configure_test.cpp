@@ -51,7 +51,7 @@ std::vector<std::string> lines(const std::vector<Action>& actions) {
   return all;
 }
 
-const Change* find(const Difference& difference, Part part) {
+const Change* find(const PortDifference& difference, Part part) {
   for (const Change& change : difference.changes) {
     if (change.part == part) return &change;
   }
@@ -61,7 +61,7 @@ const Change* find(const Difference& difference, Part part) {
 using Lines = std::vector<std::string>;
 
 TEST(Configure, AFreshMlx5PortNeedsAllOfIt) {
-  const Difference difference = find_difference(fresh("mlx5_core"), {});
+  const PortDifference difference = find_difference(fresh("mlx5_core"), {});
   ASSERT_EQ(difference.changes.size(), 6U);
   EXPECT_EQ(difference.changes.back().part, Part::kPfc) << "it takes the link down";
   EXPECT_TRUE(difference.flaps_link());
@@ -87,7 +87,7 @@ TEST(Configure, OnlyWhatDiffersIsChanged) {
   EXPECT_TRUE(find_difference(state, {}).changes.empty());
 
   state.qos.pfc = fact(PrioritySet{(1U << 3) | 1U});
-  const Difference two = find_difference(state, {});
+  const PortDifference two = find_difference(state, {});
   ASSERT_EQ(two.changes.size(), 1U) << "a second lossless priority is one too many";
   EXPECT_EQ(two.changes[0].now, "0,3");
   EXPECT_EQ(lines(two.changes[0].undo), Lines{"dcb pfc set dev eth2 prio-pfc all:off 0:on 3:on"});
@@ -99,7 +99,7 @@ TEST(Configure, AnEntryThatWasThereIsPutBackAndOneThatWasNotIsRemoved) {
   DcbApp apps = no_apps();
   apps.priority_of_dscp[26] = 0;
   state.apps = fact(apps);
-  const Difference difference = find_difference(state, {});
+  const PortDifference difference = find_difference(state, {});
   EXPECT_EQ(lines(find(difference, Part::kDscp)->undo),
             (Lines{"dcb app del dev eth2 dscp-prio 48:6", "dcb app replace dev eth2 dscp-prio 26:0"}));
 }
@@ -107,14 +107,14 @@ TEST(Configure, AnEntryThatWasThereIsPutBackAndOneThatWasNotIsRemoved) {
 TEST(Configure, TheLosslessPriorityNeedsAQueueOfItsOwn) {
   PortState state = fresh("mlx5_core");
   state.qos.traffic_class = fact(std::array<std::uint8_t, kPriorities>{0, 0, 0, 0, 0, 0, 0, 0});
-  const Difference difference = find_difference(state, {});
+  const PortDifference difference = find_difference(state, {});
   ASSERT_NE(find(difference, Part::kTrafficClass), nullptr);
   EXPECT_EQ(lines(find(difference, Part::kTrafficClass)->undo),
             Lines{"dcb ets set dev eth2 prio-tc 0:0 1:0 2:0 3:0 4:0 5:0 6:0 7:0"});
 }
 
 TEST(Configure, MlnxOfedHasFilesForEcn) {
-  const Difference difference = find_difference(fresh("mlx5_core", true), {});
+  const PortDifference difference = find_difference(fresh("mlx5_core", true), {});
   EXPECT_EQ(difference.recipe, "mlx5 with MLNX_OFED");
   ASSERT_NE(find(difference, Part::kEcnNp), nullptr);
   EXPECT_EQ(lines(find(difference, Part::kEcnNp)->set), Lines{"echo 1 >/sys/class/net/eth2/ecn/roce_np/enable/3"});
@@ -124,7 +124,7 @@ TEST(Configure, MlnxOfedHasFilesForEcn) {
 }
 
 TEST(Configure, BroadcomsCnpsHaveAPriorityOfTheirOwnAndTheUdpPortCounts) {
-  const Difference difference = find_difference(fresh("bnxt_en"), {});
+  const PortDifference difference = find_difference(fresh("bnxt_en"), {});
   EXPECT_EQ(find(difference, Part::kDscp)->wanted, "26:3 48:7");
   EXPECT_EQ(lines(find(difference, Part::kUdpPort)->undo), Lines{"dcb app del dev eth2 dgram-port-prio 4791:3"});
 }
@@ -134,7 +134,7 @@ TEST(Configure, OtherWishes) {
   wanted.priority = 4;
   wanted.dscp = 34;
   wanted.mtu = 1500;
-  const Difference difference = find_difference(fresh("mlx5_core"), wanted);
+  const PortDifference difference = find_difference(fresh("mlx5_core"), wanted);
   EXPECT_EQ(find(difference, Part::kMtu), nullptr);
   EXPECT_EQ(find(difference, Part::kDscp)->wanted, "34:4 48:6");
   EXPECT_EQ(find(difference, Part::kCmTos)->wanted, "136");
@@ -144,7 +144,7 @@ TEST(Configure, OtherWishes) {
 TEST(Configure, WhatIsNotKnownIsSaidAndNotTouched) {
   PortState state = fresh("mlx5_core");
   state.qos.pfc = Fact<PrioritySet>::unknown("Operation not permitted (EPERM)", "dcb -j pfc show dev eth2");
-  const Difference difference = find_difference(state, {});
+  const PortDifference difference = find_difference(state, {});
   EXPECT_EQ(find(difference, Part::kPfc), nullptr);
   ASSERT_EQ(difference.unknown.size(), 2U);
   EXPECT_EQ(difference.unknown[1], "PFC: Operation not permitted (EPERM) (dcb -j pfc show dev eth2)");

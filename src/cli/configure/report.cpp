@@ -21,7 +21,7 @@ std::vector<std::string> names(const std::vector<host::Part>& parts) {
 
 }  // namespace
 
-std::string report_of(const host::Difference& difference) {
+std::string report_of(const host::PortDifference& difference) {
   std::string text = difference.recipe.empty() ? fmt::format("{}\n", difference.netdev)
                                                : fmt::format("{} ({})\n", difference.netdev, difference.recipe);
   for (const std::string& why : difference.refusals) text += fmt::format("  refused: {}\n", why);
@@ -35,9 +35,9 @@ std::string report_of(const host::Difference& difference) {
   return text;
 }
 
-nlohmann::json json_of(const std::vector<host::Difference>& differences) {
+nlohmann::json json_of(const std::vector<host::PortDifference>& differences) {
   nlohmann::json all = nlohmann::json::array();
-  for (const host::Difference& difference : differences) {
+  for (const host::PortDifference& difference : differences) {
     nlohmann::json changes = nlohmann::json::array();
     for (const host::Change& change : difference.changes) {
       changes.push_back({{"part", host::name_of(change.part)},

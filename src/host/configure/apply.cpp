@@ -15,9 +15,9 @@ using Done = std::vector<const Change*>;
 
 /// What is not as it was. How single commands ended says little: what takes back a change that failed halfway fails,
 /// too.
-void find_left_over(const Difference& before, const Wanted& wanted, Effects& effects,
+void find_left_over(const PortDifference& before, const Wanted& wanted, Effects& effects,
                     std::vector<std::string>& left_over) {
-  const Difference now = find_difference(effects.read(before.netdev), wanted);
+  const PortDifference now = find_difference(effects.read(before.netdev), wanted);
   for (const Change& change : before.changes) {
     const auto same = std::ranges::find(now.changes, change.part, &Change::part);
     const std::string is = same == now.changes.end() ? change.wanted : same->now;
@@ -26,19 +26,19 @@ void find_left_over(const Difference& before, const Wanted& wanted, Effects& eff
   }
 }
 
-std::vector<std::string> take_back(const Done& done, std::span<const Difference> differences, const Wanted& wanted,
+std::vector<std::string> take_back(const Done& done, std::span<const PortDifference> differences, const Wanted& wanted,
                                    Effects& effects) {
   for (const Change* change : done | std::views::reverse) {
     for (const Action& action : change->undo) std::ignore = effects.perform(action);
   }
   std::vector<std::string> left_over;
-  for (const Difference& difference : differences) find_left_over(difference, wanted, effects, left_over);
+  for (const PortDifference& difference : differences) find_left_over(difference, wanted, effects, left_over);
   return left_over;
 }
 
 /// What is not as it was set, although every command said that it was done.
-std::string read_back(const Difference& made, const Wanted& wanted, Effects& effects) {
-  const Difference now = find_difference(effects.read(made.netdev), wanted);
+std::string read_back(const PortDifference& made, const Wanted& wanted, Effects& effects) {
+  const PortDifference now = find_difference(effects.read(made.netdev), wanted);
   if (!now.changes.empty()) {
     const Change& still = now.changes.front();
     return fmt::format("{}: {} is {} after it was set to {}", made.netdev, name_of(still.part), still.now,
@@ -52,12 +52,12 @@ std::string read_back(const Difference& made, const Wanted& wanted, Effects& eff
 
 }  // namespace
 
-Applied apply(std::span<const Difference> differences, const Wanted& wanted, Effects& effects) {
+Applied apply(std::span<const PortDifference> differences, const Wanted& wanted, Effects& effects) {
   Done done;
   const auto failed = [&](std::string failure) {
     return Applied{std::move(failure), take_back(done, differences, wanted, effects)};
   };
-  for (const Difference& difference : differences) {
+  for (const PortDifference& difference : differences) {
     for (const Change& change : difference.changes) {
       done.push_back(&change);
       for (const Action& action : change.set) {
@@ -67,14 +67,14 @@ Applied apply(std::span<const Difference> differences, const Wanted& wanted, Eff
       }
     }
   }
-  for (const Difference& difference : differences) {
+  for (const PortDifference& difference : differences) {
     std::string differs = read_back(difference, wanted, effects);
     if (!differs.empty()) return failed(std::move(differs));
   }
   return {};
 }
 
-std::vector<Action> undo_of(const Difference& difference) {
+std::vector<Action> undo_of(const PortDifference& difference) {
   std::vector<Action> all;
   for (const Change& change : difference.changes | std::views::reverse) {
     std::ranges::copy(change.undo, std::back_inserter(all));

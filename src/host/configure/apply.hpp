@@ -1,5 +1,5 @@
-// Makes the changes of a Difference, reads back what became of them, and takes all of them back if one fails or is not
-// there afterwards: several ports together are changed wholly or not at all.
+// Makes the changes of a PortDifference, reads back what became of them, and takes all of them back if one fails or is
+// not there afterwards: several ports together are changed wholly or not at all.
 #pragma once
 
 #include <span>
@@ -30,9 +30,9 @@ struct Applied {
   [[nodiscard]] bool ok() const noexcept { return failure.empty(); }
 };
 
-[[nodiscard]] Applied apply(std::span<const Difference> differences, const Wanted& wanted, Effects& effects);
+[[nodiscard]] Applied apply(std::span<const PortDifference> differences, const Wanted& wanted, Effects& effects);
 
 /// What takes back all changes of `difference`, the last one first.
-[[nodiscard]] std::vector<Action> undo_of(const Difference& difference);
+[[nodiscard]] std::vector<Action> undo_of(const PortDifference& difference);
 
 }  // namespace tensorwire::host

@@ -190,13 +190,13 @@ std::vector<std::string> reasons_to_refuse(const PortState& state, const Recipe*
 
 }  // namespace
 
-bool Difference::flaps_link() const {
+bool PortDifference::flaps_link() const {
   return std::ranges::any_of(changes, [](const Change& c) { return c.part == Part::kPfc || c.part == Part::kMtu; });
 }
 
-Difference find_difference(const PortState& state, const Wanted& wanted) {
+PortDifference find_difference(const PortState& state, const Wanted& wanted) {
   const Recipe* const recipe = find_recipe(state.driver.value_or(""), state.ofed);
-  Difference difference;
+  PortDifference difference;
   difference.netdev = state.netdev;
   difference.refusals = reasons_to_refuse(state, recipe);
   if (recipe == nullptr) return difference;

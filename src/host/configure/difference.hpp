@@ -20,7 +20,7 @@ struct Change {
   std::vector<Action> undo;  ///< in the order in which they are to be done; empty: it stays
 };
 
-struct Difference {
+struct PortDifference {
   std::string netdev;
   std::string recipe;                 ///< whose commands these are
   std::vector<Part> equal;            ///< parts that are as they should be
@@ -31,6 +31,6 @@ struct Difference {
   [[nodiscard]] bool flaps_link() const;
 };
 
-[[nodiscard]] Difference find_difference(const PortState& state, const Wanted& wanted);
+[[nodiscard]] PortDifference find_difference(const PortState& state, const Wanted& wanted);
 
 }  // namespace tensorwire::host

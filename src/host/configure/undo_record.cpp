@@ -71,7 +71,7 @@ std::string UndoRecords::path(const std::string& netdev) const {
 
 bool UndoRecords::exists(const std::string& netdev) const { return ::access(path(netdev).c_str(), F_OK) == 0; }
 
-std::string UndoRecords::write(const Difference& difference) const {
+std::string UndoRecords::write(const PortDifference& difference) const {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) throw system_error("make " + folder_, error.value(), "Name another folder with --state");

@@ -20,7 +20,7 @@ class UndoRecords {
   /// Before the first change. What an earlier record says is done after this one, so that going back goes all the way.
   /// @return the earlier record; empty: there was none
   /// @throws Error when it cannot be written: then nothing may be changed
-  [[nodiscard]] std::string write(const Difference& difference) const;
+  [[nodiscard]] std::string write(const PortDifference& difference) const;
   /// When the change was taken back: `text` is what write() returned.
   void replace(const std::string& netdev, const std::string& text) const;
   [[nodiscard]] bool exists(const std::string& netdev) const;
