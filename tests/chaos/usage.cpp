@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 
 namespace tensorwire::chaos {
@@ -20,12 +21,20 @@ std::uint64_t entries_of(const char* folder) {
   return count;
 }
 
+/// A thread that was joined is listed for a moment longer, until the kernel is done with it.
+std::uint64_t threads_that_stay() {
+  const Ps until = monotonic_now() + 200 * kMillisecond;
+  std::uint64_t count = entries_of("/proc/self/task");
+  for (; count > 1 && monotonic_now() < until; count = entries_of("/proc/self/task")) nap(kMillisecond);
+  return count;
+}
+
 }  // namespace
 
 Usage usage() {
   Usage now;
   now.descriptors = entries_of("/proc/self/fd") - 1;  // but for the one that looks
-  now.threads = entries_of("/proc/self/task");
+  now.threads = threads_that_stay();
   malloc_trim(0);
   now.heap = mallinfo2().uordblks;
   std::ifstream statm{"/proc/self/statm"};
