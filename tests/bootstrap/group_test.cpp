@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <thread>
 
+#include "base/error.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "ranks.hpp"
 
@@ -223,11 +225,17 @@ TEST(Calls, WhoDoesNotComeToABarrierIsNamedOnAll) {
 }
 
 TEST(Calls, DifferentCallsAreAnErrorOnAll) {
-  const auto errors = run_world(3, [](Group& group) {
-    if (group.rank() == 1) {
-      (void)group.broadcast({}, 0);
-    } else {
-      group.barrier();
+  std::latch all_know{3};  // who ends before another has called would be named as the one that failed
+  const auto errors = run_world(3, [&](Group& group) {
+    try {
+      if (group.rank() == 1) {
+        (void)group.broadcast({}, 0);
+      } else {
+        group.barrier();
+      }
+    } catch (const Error&) {
+      all_know.arrive_and_wait();
+      throw;
     }
   });
   for (const std::string& error : errors) EXPECT_HAS(error, "different calls");
