@@ -73,10 +73,10 @@ std::vector<host::PortDifference> find_all(const std::vector<std::string>& netde
 
 /// Why this interface should be left alone for now; --force overrides it.
 std::string danger_of(const host::PortDifference& difference) {
-  host::LiveEffects host;
+  host::LiveTree tree;
   const std::string& netdev = difference.netdev;
   if (netdev == host::session_interface()) return "this session comes over it";
-  if (host.read(netdev).has_default_route) return "the default route leads over it";
+  if (host::has_default_route(tree, netdev)) return "the default route leads over it";
   if (!difference.flaps_link()) return {};
   const auto load = host::traffic(netdev);
   if (load && *load > kIdleBytesPerSecond) {

@@ -6,10 +6,10 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "cli/doctor_status.hpp"
 #include "cli/doctor_watch.hpp"
 #include "cli/program.hpp"
 #include "host/compare/compare.hpp"
-#include "host/parse/nccl_log.hpp"
 #include "host/pseudonyms.hpp"
 #include "host/read/read.hpp"
 #include "host/record.hpp"
@@ -21,10 +21,6 @@
 namespace tensorwire::cli {
 
 namespace {
-
-/// The status where there is no verdict at all; 0 to 2 are verdicts.
-constexpr int kNoVerdict = 3;
-constexpr std::size_t kLongestLog = std::size_t{256} << 20;
 
 struct DoctorFlags {
   std::string root;
@@ -56,10 +52,7 @@ std::unique_ptr<host::Tree> open_tree(const DoctorFlags& flags) {
 
 host::Host read(host::Tree& tree, const DoctorFlags& flags) {
   host::Host host = host::read_host(tree);
-  if (flags.nccl_log.empty()) return host;
-  const host::Answer log = host::read_file(flags.nccl_log, kLongestLog);
-  if (!log.ok()) throw system_error("read NCCL log " + flags.nccl_log, log.error);
-  host.nccl_log = host::parse_nccl_log(log.text, flags.nccl_log);
+  if (!flags.nccl_log.empty()) host.nccl_log = host::read_nccl_log(flags.nccl_log);
   return host;
 }
 
@@ -110,16 +103,6 @@ int explain(const DoctorFlags& flags) {
   return 0;
 }
 
-/// Every way to fail is told apart from a verdict.
-int guarded(int (*action)(const DoctorFlags&), const DoctorFlags& flags) {
-  try {
-    return action(flags);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "tensorwire: %s\n", error.what());
-    return kNoVerdict;
-  }
-}
-
 }  // namespace
 
 void add_doctor(Command& parent, int& status) {
@@ -131,7 +114,7 @@ void add_doctor(Command& parent, int& status) {
   doctor.option("--color", flags->colour, "auto, always or never").shows_default();
   doctor.flag("--json", flags->json, "print JSON (docs/doctor.md)");
   doctor.runs([flags, &status] {
-    if (!flags->done) status = guarded(examine, *flags);
+    if (!flags->done) status = verdict_of([&] { return examine(*flags); });
   });
   Command recording = doctor.command("record", "write what the doctor reads into a folder, to be looked at elsewhere");
   recording.option("folder", flags->folder, "the folder").required();
@@ -140,7 +123,7 @@ void add_doctor(Command& parent, int& status) {
   recording.option("--key", flags->key, "text that makes equal pseudonyms on all hosts, to compare them; else random");
   recording.runs([flags, &status] {
     flags->done = true;
-    status = guarded(record, *flags);
+    status = verdict_of([&] { return record(*flags); });
   });
   add_doctor_watch(doctor, status, flags->done);
   Command comparison = doctor.command("compare", "what hosts of one fabric must agree on and do not");
@@ -148,13 +131,13 @@ void add_doctor(Command& parent, int& status) {
   comparison.flag("--json", flags->json, "print JSON (docs/doctor.md)");
   comparison.runs([flags, &status] {
     flags->done = true;
-    status = guarded(compare, *flags);
+    status = verdict_of([&] { return compare(*flags); });
   });
   Command explanation = doctor.command("explain", "what a rule is about");
   explanation.option("rule", flags->rule, "its id, as TW-GID-003").required();
   explanation.runs([flags, &status] {
     flags->done = true;
-    status = guarded(explain, *flags);
+    status = verdict_of([&] { return explain(*flags); });
   });
 }
 

@@ -12,6 +12,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "cli/doctor_status.hpp"
 #include "host/activity.hpp"
 #include "host/read/read.hpp"
 #include "host/tree/live_tree.hpp"
@@ -22,7 +23,6 @@ namespace {
 using nlohmann::json;
 using Count = std::optional<std::uint64_t>;
 
-constexpr int kNoVerdict = 3;
 constexpr Ps kShortest = 100 * kMillisecond;
 constexpr Ps kLongestNap = 500 * kMillisecond;
 constexpr std::string_view kClear = "\033[H\033[J";
@@ -129,12 +129,7 @@ void add_doctor_watch(Command& doctor, int& status, bool& done) {
   command.flag("--json", flags->json, "a line of JSON for each look");
   command.runs([flags, &status, &done] {
     done = true;
-    try {
-      status = watch(*flags);
-    } catch (const Error& error) {
-      std::fprintf(stderr, "tensorwire: %s\n", error.what());
-      status = kNoVerdict;
-    }
+    status = verdict_of([&] { return watch(*flags); });
   });
 }
 

@@ -5,19 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "base/error.hpp"
 #include "cli/program.hpp"
 #include "host/nccl_env.hpp"
-#include "host/parse/nccl_log.hpp"
 #include "host/read/read.hpp"
 #include "host/record.hpp"
-#include "host/tree/folder_tree.hpp"
 #include "host/tree/live_tree.hpp"
 
 namespace tensorwire::cli {
 namespace {
-
-constexpr std::size_t kLongestLog = std::size_t{256} << 20;
 
 struct NcclEnvFlags {
   std::string root;
@@ -26,14 +21,11 @@ struct NcclEnvFlags {
   bool json = false;
 };
 
-void check_log(const std::string& path) {
-  const host::Answer log = host::read_file(path, kLongestLog);
-  if (!log.ok()) throw system_error("read NCCL log " + path, log.error);
-  std::fputs(host::what_happened(host::parse_nccl_log(log.text, path)).c_str(), stdout);
-}
-
 void print(const NcclEnvFlags& flags) {
-  if (!flags.log.empty()) return check_log(flags.log);
+  if (!flags.log.empty()) {
+    std::fputs(host::what_happened(host::read_nccl_log(flags.log)).c_str(), stdout);
+    return;
+  }
   const std::unique_ptr<host::Tree> tree =
       flags.root.empty() ? std::make_unique<host::LiveTree>() : host::open_recorded(flags.root);
   const auto environment = host::nccl_environment(host::read_host(*tree), flags.dscp);

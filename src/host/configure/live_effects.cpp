@@ -15,6 +15,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/unique_fd.hpp"
 #include "host/parse/text.hpp"
 #include "host/read/parts.hpp"
 #include "host/tree/run_program.hpp"
@@ -26,12 +27,11 @@ constexpr Ps kTrafficInterval = 200 * kMillisecond;
 
 /// One write, as the kernel's files want it.
 std::string write_word(const std::string& path, const std::string& text) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC);
-  if (fd < 0) return errno_text(errno);
-  const ssize_t written = ::write(fd, text.data(), text.size());
-  const int error = written < 0 ? errno : EIO;
-  ::close(fd);
-  return written == static_cast<ssize_t>(text.size()) ? std::string{} : errno_text(error);
+  const UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC)};
+  if (!fd) return errno_text(errno);
+  const ssize_t written = ::write(fd.get(), text.data(), text.size());
+  if (written == static_cast<ssize_t>(text.size())) return {};
+  return errno_text(written < 0 ? errno : EIO);
 }
 
 Fact<double> bytes_of(Tree& tree, const std::string& netdev) {

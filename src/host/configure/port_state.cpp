@@ -26,15 +26,6 @@ void find_device(Tree& tree, PortState& state) {
   }
 }
 
-/// Destination and mask 0 in /proc/net/route.
-bool has_default_route(Tree& tree, const std::string& netdev) {
-  const Answer routes = tree.text("/proc/net/route");
-  return std::ranges::any_of(lines_of(routes.text), [&](std::string_view line) {
-    const auto words = words_of(line);
-    return words.size() >= 8 && words[0] == netdev && words[1] == "00000000" && words[7] == "00000000";
-  });
-}
-
 /// The kernel makes the files of a device when somebody makes its folder; until then the value is 0.
 Fact<unsigned> read_cm_tos(Tree& tree, const PortState& state) {
   const std::string folder = "/sys/kernel/config/rdma_cm";
@@ -49,6 +40,15 @@ Fact<unsigned> read_cm_tos(Tree& tree, const PortState& state) {
 
 }  // namespace
 
+/// Destination and mask 0 in /proc/net/route.
+bool has_default_route(Tree& tree, const std::string& netdev) {
+  const Answer routes = tree.text("/proc/net/route");
+  return std::ranges::any_of(lines_of(routes.text), [&](std::string_view line) {
+    const auto words = words_of(line);
+    return words.size() >= 8 && words[0] == netdev && words[1] == "00000000" && words[7] == "00000000";
+  });
+}
+
 PortState read_port_state(Tree& tree, const std::string& netdev) {
   const std::string folder = "/sys/class/net/" + netdev;
   PortState state;
@@ -57,7 +57,6 @@ PortState read_port_state(Tree& tree, const std::string& netdev) {
   state.ofed = tree.names(folder + "/ecn").ok();
   state.virtual_function = tree.target(folder + "/device/physfn").ok();
   state.lldpad = tree.tool(tool::kDaemons, "").text.find("lldpad") != std::string::npos;
-  state.has_default_route = has_default_route(tree, netdev);
   find_device(tree, state);
   state.mtu = number_in_file<unsigned>(tree, folder + "/mtu");
   state.qos = read_qos(tree, netdev);

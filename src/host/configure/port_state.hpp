@@ -18,7 +18,6 @@ struct PortState {
   unsigned port = 1;
   bool virtual_function = false;
   bool lldpad = false;  ///< runs, and would set everything its own way
-  bool has_default_route = false;
   Fact<unsigned> mtu;
   Qos qos;
   Fact<DcbApp> apps;  ///< which entries there are, besides what they come to (qos)
@@ -26,6 +25,7 @@ struct PortState {
   Fact<unsigned> numa_balancing;
 };
 
+[[nodiscard]] bool has_default_route(Tree& tree, const std::string& netdev);
 [[nodiscard]] PortState read_port_state(Tree& tree, const std::string& netdev);
 
 }  // namespace tensorwire::host

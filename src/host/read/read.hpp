@@ -21,6 +21,8 @@ namespace tensorwire::host {
 [[nodiscard]] std::vector<Subnet> read_subnets(Tree& tree);
 [[nodiscard]] Qos read_qos(Tree& tree, const std::string& netdev);
 [[nodiscard]] Process read_process(Tree& tree);
+/// @throws Error when the file cannot be read
+[[nodiscard]] NcclLog read_nccl_log(const std::string& path);
 /// Of all variables of a process these are read and recorded, and no others.
 [[nodiscard]] bool is_fabric_variable(std::string_view name);
 /// Likewise of all mapped files.
