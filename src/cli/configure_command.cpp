@@ -14,6 +14,7 @@
 
 #include "base/atomic_file.hpp"
 #include "base/error.hpp"
+#include "base/unique_fd.hpp"
 #include "cli/configure/report.hpp"
 #include "cli/program.hpp"
 #include "host/configure/apply.hpp"
@@ -94,10 +95,11 @@ void refuse_what_is_dangerous(const std::vector<host::PortDifference>& differenc
   }
 }
 
-/// Records, arms the timer, applies.
+/// Records, sets a guard, applies.
 void apply_all(const ConfigureFlags& flags, const std::vector<host::PortDifference>& differences) {
   refuse_what_is_dangerous(differences, flags.force);
   const host::UndoRecords records{flags.state};
+  const UniqueFd lock = records.lock();
   std::vector<std::string> netdevs;
   std::vector<std::string> earlier;
   for (const host::PortDifference& difference : differences) {
@@ -105,16 +107,18 @@ void apply_all(const ConfigureFlags& flags, const std::vector<host::PortDifferen
     earlier.push_back(records.write(difference));
     netdevs.push_back(difference.netdev);
   }
-  if (!flags.no_timer) records.arm(netdevs, flags.timer_seconds * kSecond);
+  const auto bound = flags.no_timer ? std::nullopt : std::optional<Ps>{flags.timer_seconds * kSecond};
+  host::Guard guard = records.guard(netdevs, bound);
   host::LiveEffects host;
   const host::Applied applied = host::apply(differences, wanted_by(flags), host);
   if (!applied.ok()) {
-    records.disarm();
+    guard.stop();
     if (!applied.left_over.empty())
       throw Error{"configure", applied.failure, "Set back, but for: " + applied.left_over.front()};
     for (std::size_t i = 0; i < netdevs.size(); ++i) records.replace(netdevs[i], earlier[i]);
     throw Error{"configure", applied.failure, "Everything was set back"};
   }
+  guard.finished();
   std::fputs("applied and read back", stdout);
   if (flags.no_timer) {
     std::puts("");

@@ -1,4 +1,5 @@
 """The peer as a Python object: a file with a port's state, and the environment that joins a program to it."""
+import fcntl
 import os
 import pathlib
 
@@ -25,8 +26,11 @@ class Peer:
 
     def state(self, interface):
         """{key: text} of the port's lines now; application entries as a sorted list under "app"."""
+        with open(self.path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH)  # programs write it in place
+            text = file.read()
         found, state = False, {"app": []}
-        for line in self.path.read_text().splitlines():
+        for line in text.splitlines():
             key, _, value = line.partition(" ")
             if key == "interface":
                 found = value == interface

@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from harness import PROGRAM, environment
+from harness import PROGRAM, environment, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dcb_peer"))
 import peer  # noqa: E402
@@ -71,10 +71,26 @@ class FakeHost:
     def read(self, path):
         return (self.root / path).read_text().strip()
 
+    def joined(self, command, more):
+        """What subprocess needs to run a command in these namespaces."""
+        return (["nsenter", "--target", str(self.holder.pid), "--net", "--mount", *map(str, command)],
+                dict(env={**environment(), **self.peer.environment(), **more}, text=True, stdin=subprocess.DEVNULL))
+
     def inside(self, *command, **more):
-        env = {**environment(), **self.peer.environment(), **more}
-        return subprocess.run(["nsenter", "--target", str(self.holder.pid), "--net", "--mount", *map(str, command)], env=env,
-                              text=True, capture_output=True, timeout=30, stdin=subprocess.DEVNULL)
+        words, options = self.joined(command, more)
+        return subprocess.run(words, capture_output=True, timeout=30, **options)
+
+    def program_in_place_of(self, name, script):
+        """Puts a shell script, which finds the program as "$real", where the system has it or, where it has none, in /usr/sbin."""
+        found = shutil.which(name)
+        (self.root / "bin").mkdir(exist_ok=True)
+        if found:
+            shutil.copy(found, self.root / "bin" / f"{name}.real")
+        self.write(f"bin/{name}", f"#!/bin/sh\nreal='{self.root}/bin/{name}.real'\n{script}")
+        (self.root / "bin" / name).chmod(0o755)
+        done = self.inside("mount", "--bind", self.root / "bin" / name, found)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
 
     def configure(self, *arguments, **more):
         return self.inside(pathlib.Path(PROGRAM).resolve(), "configure", *arguments, "--state", self.state, **more)
@@ -189,10 +205,25 @@ class Configure(unittest.TestCase):
         shell = f"'{pathlib.Path(PROGRAM).resolve()}' configure eth2 --apply --timer 2 --state '{host.state}'; kill -KILL $$"
         self.assertIn("applied", host.inside("sh", "-c", shell).stdout)
         self.assert_lossless(host)
-        deadline = time.monotonic() + 20
-        while host.everything() != before and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self.assertEqual(before, host.everything())
+        wait_for(lambda: host.everything() == before, 20, "the guard's rollback")
+
+    def test_ended_in_the_middle(self):
+        """Killed, it is taken back by its guard; asked to end, it goes on to the end."""
+        for signal, stays in ((9, False), (2, True), (15, True)):
+            host = self.mlx5()
+            before = host.everything()
+            host.program_in_place_of("dcb", '"$real" "$@"; status=$?; if [ "$2" = replace ]; then sleep 1; fi; exit $status')
+            words, options = host.joined([pathlib.Path(PROGRAM).resolve(), "configure", "eth2", "--apply", "--no-timer", "--state",
+                                          host.state], {})
+            process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+            wait_for(lambda: (peer.DSCP, 26, 3) in host.peer.state("eth2")["app"], 20, "the change of the application table")
+            process.send_signal(signal)
+            self.assertEqual(-signal, process.wait(timeout=20))
+            if stays:
+                self.assert_lossless(host)
+            else:
+                self.assertNotEqual(before, host.everything())
+                wait_for(lambda: host.everything() == before, 20, "the guard's rollback")
 
     def test_what_is_confirmed_stays(self):
         host = self.mlx5()

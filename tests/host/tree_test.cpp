@@ -164,7 +164,7 @@ TEST(LiveTree, ReadsThisMachine) {
 }
 
 TEST(RunProgram, HasABound) {
-  EXPECT_EQ(run_program({"sleep", "30"}).error, ETIMEDOUT);
+  EXPECT_EQ(run_program({"sleep", "30"}, 50 * kMillisecond).error, ETIMEDOUT);
   EXPECT_EQ(run_program({"no_such_program_at_all"}).error, ENOENT);
   const Answer failed = run_program({"ls", "/no/such/folder"});
   EXPECT_EQ(failed.error, EIO);

@@ -23,6 +23,8 @@
 namespace tensorwire::host {
 namespace {
 
+/// Of one command. mlnx_qos alone takes a second or more, and a NIC that changes PFC waits for its link.
+constexpr Ps kChangeBound = 30 * kSecond;
 constexpr Ps kTrafficInterval = 200 * kMillisecond;
 
 /// One write, as the kernel's files want it.
@@ -53,7 +55,7 @@ std::string text_of(const sockaddr* address) {
 
 std::string LiveEffects::perform(const Action& action) {
   if (action.program.empty()) return write_word(action.path, action.text);
-  const Answer answer = run_program(action.program);
+  const Answer answer = run_program(action.program, kChangeBound);
   if (answer.ok()) return {};
   return answer.text.empty() ? answer.why() : answer.text;
 }

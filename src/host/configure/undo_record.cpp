@@ -1,13 +1,11 @@
 #include "host/configure/undo_record.hpp"
 
 #include <fcntl.h>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
+#include <sys/file.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +15,7 @@
 #include "base/atomic_file.hpp"
 #include "base/error.hpp"
 #include "host/configure/apply.hpp"
+#include "host/tree/run_program.hpp"
 
 namespace tensorwire::host {
 namespace {
@@ -24,7 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kUndo = ".undo.sh";
-constexpr std::string_view kTimer = "timer-";
+constexpr std::string_view kGuard = "guard-";
+constexpr Ps kUndoBound = 300 * kSecond;
 
 std::string text_of(const std::string& path) {
   std::ifstream file{path};
@@ -39,31 +39,51 @@ std::string commands_in(const std::string& record) {
   return begin == std::string::npos ? std::string{} : record.substr(begin + 2);
 }
 
-/// With no terminal, in a session of its own where `detached`.
-pid_t start_shell(const std::vector<std::string>& arguments, bool detached) {
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  if (detached) {
-    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
-  }
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  if (detached) posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
-  std::vector<char*> words{const_cast<char*>("sh")};
-  for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
-  words.push_back(nullptr);
-  std::array<char*, 2> environment{const_cast<char*>("PATH=/usr/sbin:/usr/bin:/sbin:/bin"), nullptr};
-  pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, "/bin/sh", &files, &attributes, words.data(), environment.data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  if (error != 0) throw system_error("start a shell", error);
-  return pid;
+/// For a shell.
+std::string quoted(const std::string& text) {
+  std::string all = "'";
+  for (const char c : text) all += c == '\'' ? std::string{"'\\''"} : std::string{c};
+  return all + "'";
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw system_error("make " + folder, error.value(), "Name another folder with --state");
 }
 
 }  // namespace
+
+Guard::Guard(UniqueFd lifeline, std::string marker, bool waits)
+    : lifeline_(std::move(lifeline)), marker_(std::move(marker)), waits_(waits) {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) sigaddset(&held, signal);
+  pthread_sigmask(SIG_BLOCK, &held, &before_);
+}
+
+Guard::~Guard() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+void Guard::finished() noexcept {
+  if (!waits_) ::unlink(marker_.c_str());
+  static_cast<void>(::send(lifeline_.get(), "done\n", 5, MSG_NOSIGNAL));
+  lifeline_.reset();
+}
+
+void Guard::stop() noexcept {
+  ::unlink(marker_.c_str());
+  lifeline_.reset();
+}
+
+UniqueFd UndoRecords::lock() const {
+  make_folder(folder_);
+  UniqueFd folder{::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!folder) throw system_error("open " + folder_, errno);
+  if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) {
+    throw Error{"configure", "another tensorwire configure is changing ports right now", "Wait for it to end"};
+  }
+  return folder;
+}
 
 std::string UndoRecords::path(const std::string& netdev) const {
   return fmt::format("{}/{}{}", folder_, netdev, kUndo);
@@ -72,9 +92,7 @@ std::string UndoRecords::path(const std::string& netdev) const {
 bool UndoRecords::exists(const std::string& netdev) const { return ::access(path(netdev).c_str(), F_OK) == 0; }
 
 std::string UndoRecords::write(const PortDifference& difference) const {
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) throw system_error("make " + folder_, error.value(), "Name another folder with --state");
+  make_folder(folder_);
   std::string text = fmt::format(
       "#!/bin/sh\n# Sets {0} back to what it was before tensorwire configure changed it ({1}).\n"
       "# Each line is tried; the status is 1 if one failed.\nfailed=0\n\n",
@@ -96,27 +114,33 @@ void UndoRecords::replace(const std::string& netdev, const std::string& text) co
 }
 
 bool UndoRecords::run(const std::string& netdev) const {
-  const pid_t pid = start_shell({path(netdev)}, false);
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return false;
+  if (!run_program({"sh", path(netdev)}, kUndoBound).ok()) return false;
   return ::unlink(path(netdev).c_str()) == 0;
 }
 
-void UndoRecords::arm(std::span<const std::string> netdevs, Ps bound) const {
-  const std::string timer = fmt::format("{}/{}{}", folder_, kTimer, ::getpid());
-  replace_file(timer, "tensorwire configure confirm removes this file and so stops the timer\n");
-  std::string script = fmt::format("sleep {}; [ -e {} ] || exit 0; rm -f {}", bound / kSecond, timer, timer);
-  for (const std::string& netdev : netdevs) script += fmt::format("; sh {0} && rm -f {0}", path(netdev));
-  start_shell({"-c", script}, true);
+/// Children inherit the lifeline: where this process is killed, the guard waits for the command that still runs.
+Guard UndoRecords::guard(std::span<const std::string> netdevs, std::optional<Ps> bound) const {
+  const std::string marker = fmt::format("{}/{}{}", folder_, kGuard, ::getpid());
+  replace_file(marker, "tensorwire configure confirm removes this file and so stops the timer\n");
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw system_error("make a lifeline", errno);
+  UniqueFd ours{ends[0]};
+  const UniqueFd theirs{ends[1]};
+  std::string script = fmt::format(
+      "read -r end <&3; exec 3<&-; [ -e {0} ] || exit 0; [ \"$end\" != done ] || sleep {1}; [ -e {0} ] || exit 0; rm "
+      "-f {0}",
+      quoted(marker), bound.value_or(0) / kSecond);
+  for (const std::string& netdev : netdevs) script += fmt::format("; sh {0} && rm -f {0}", quoted(path(netdev)));
+  if (const int error = run_detached(script, theirs); error != 0) throw system_error("start a guard", error);
+  ::fcntl(ours.get(), F_SETFD, 0);
+  return Guard{std::move(ours), marker, bound.has_value()};
 }
 
 std::size_t UndoRecords::disarm() const {
   std::size_t stopped = 0;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
-    if (entry.path().filename().string().starts_with(kTimer) && fs::remove(entry.path(), error)) ++stopped;
+    if (entry.path().filename().string().starts_with(kGuard) && fs::remove(entry.path(), error)) ++stopped;
   }
   return stopped;
 }

@@ -13,14 +13,13 @@
 #include <memory>
 
 #include "base/clock.hpp"
-#include "base/time.hpp"
 
 namespace tensorwire::host {
 
 namespace {
 
-constexpr Ps kBound = 1 * kSecond;
 constexpr std::size_t kLongestOutput = 1 << 20;
+constexpr int kLifeline = 3;  ///< of a detached script
 
 std::string find_program(const std::string& name) {
   for (const char* folder : {"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/", "/usr/local/sbin/", "/usr/local/bin/"}) {
@@ -32,39 +31,57 @@ std::string find_program(const std::string& name) {
 
 struct Child {
   pid_t pid = 0;
-  int output = -1;
   int error = 0;
 };
 
-Child start(const std::string& path, const std::vector<std::string>& words) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return {.error = errno};
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+/// What a program gets besides its words.
+struct Surroundings {
+  int output = -1;  ///< for what it prints; -1: nowhere
+  int lifeline = -1;
+  bool detached = false;  ///< in a session of its own; else in a process group of its own
+};
+
+Child start(const std::string& path, const std::vector<std::string>& words, const Surroundings& with) {
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (with.output >= 0) {
+    posix_spawn_file_actions_adddup2(&files, with.output, STDOUT_FILENO);
+  } else {
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  }
+  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  if (with.lifeline >= 0) posix_spawn_file_actions_adddup2(&files, with.lifeline, kLifeline);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  // Signals that this program holds back while it changes something are none of the child's business.
+  sigset_t nothing;
+  sigemptyset(&nothing);
+  posix_spawnattr_setsigmask(&attributes, &nothing);
+  const int group = with.detached ? POSIX_SPAWN_SETSID : POSIX_SPAWN_SETPGROUP;
+  posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | group));
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  char path_variable[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+  char path_variable[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
   char language[] = "LC_ALL=C";
   char* environment[] = {path_variable, language, nullptr};
-  Child child{.output = ends[0]};
-  child.error = posix_spawn(&child.pid, path.c_str(), &actions, nullptr, arguments.data(), environment);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
+  Child child;
+  child.error = posix_spawn(&child.pid, path.c_str(), &files, &attributes, arguments.data(), environment);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
   return child;
 }
 
 /// All that comes until the end or the deadline. @return false at the deadline.
-bool drain(int output, std::string& text) {
-  const Ps deadline = monotonic_now() + kBound;
+bool drain(int output, Ps bound, std::string& text) {
+  const Ps deadline = monotonic_now() + bound;
   char block[4096];
   while (true) {
     const Ps left = deadline - monotonic_now();
     pollfd waiting{output, POLLIN, 0};
-    if (left <= 0 || poll(&waiting, 1, static_cast<int>(left / kMillisecond) + 1) < 0) return false;
+    if (left <= 0) return false;
+    if (poll(&waiting, 1, static_cast<int>(left / kMillisecond) + 1) < 0 && errno != EINTR) return false;
     if (waiting.revents == 0) continue;
     const ssize_t got = read(output, block, sizeof block);
     if (got <= 0) return true;
@@ -74,24 +91,29 @@ bool drain(int output, std::string& text) {
 
 }  // namespace
 
-Answer run_program(const std::vector<std::string>& words) {
+Answer run_program(const std::vector<std::string>& words, Ps bound) {
   const std::string path = find_program(words.front());
   if (path.empty()) return {words.front() + " is not installed", ENOENT};
-  const Child child = start(path, words);
-  if (child.error != 0) {
-    if (child.output >= 0) close(child.output);
-    return {{}, child.error};
-  }
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return {{}, errno};
+  const UniqueFd output{ends[0]};
+  UniqueFd input{ends[1]};
+  const Child child = start(path, words, {.output = input.get()});
+  input.reset();
+  if (child.error != 0) return {{}, child.error};
   Answer answer;
-  const bool ended = drain(child.output, answer.text);
-  close(child.output);
-  if (!ended) kill(child.pid, SIGKILL);
+  const bool ended = drain(output.get(), bound, answer.text);
+  if (!ended) kill(-child.pid, SIGKILL);
   int status = 0;
   while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (!ended) return {{}, ETIMEDOUT};
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return answer;
   return {answer.text.substr(0, answer.text.find('\n')), EIO};
+}
+
+int run_detached(const std::string& script, const UniqueFd& lifeline) {
+  return start("/bin/sh", {"sh", "-c", script}, {.lifeline = lifeline.get(), .detached = true}).error;
 }
 
 Answer find_line(const std::string& path, std::string_view text) {
