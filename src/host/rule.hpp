@@ -69,9 +69,8 @@ struct Rule {
   void (*judge)(const Host& host, Judgement& judgement);
 };
 
-/// The rules about one subject: a file of src/host/rules/ and a page of docs/rules/.
+/// The rules about one subject: a file of src/host/rules/ and a section of the list in docs/rules/.
 struct RuleGroup {
-  std::string_view name;  ///< "gid"
   std::string_view title;
   std::span<const Rule> rules;
 };

@@ -10,7 +10,7 @@
 
 namespace tensorwire::host {
 
-/// Name of the file -> Markdown: a page for each group of rules, and README.md with a list of all. `example` gives a
+/// Name of the file -> Markdown: a page for each rule, and README.md with a list of all. `example` gives a
 /// finding of a rule.
 [[nodiscard]] std::map<std::string, std::string> rule_pages(const std::function<Finding(const Rule&)>& example);
 

@@ -47,16 +47,19 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) {
        host.no_gid(host.nic(), 2).no_gid(host.nic(), 3).file(host.nic().port() + "/state", "1: DOWN\n");
      },
-     {}},
+     {"!GID-001"}},
     {"PinnedV1", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "2"); }, {"GID-002"}, "RoCE v1"},
     {"PinnedLinkLocal",
      Kind::kIntel,
      [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "0"); },
      {"GID-003"},
      "link-local"},
-    {"PinnedRight", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "3"); }, {}},
-    {"PinnedHexadecimal", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "0x3"); }, {}},
-    {"PinnedAutomatic", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "-1"); }, {}},
+    {"PinnedRight",
+     Kind::kMlx5,
+     [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "3"); },
+     {"!GID-002", "!GID-003", "!GID-004"}},
+    {"PinnedHexadecimal", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "0x3"); }, {"!GID-008"}},
+    {"PinnedAutomatic", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "-1"); }, {"!GID-008"}},
     {"HabitOfIndex3",
      Kind::kBroadcom,
      [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "3"); },
@@ -75,14 +78,14 @@ const std::vector<RuleCase> kCases = {
      },
      {"GID-004", "GID-005"},
      "stands at 5"},
-    {"DriftWithoutPin", Kind::kMlx5, drift, {}},
+    {"DriftWithoutPin", Kind::kMlx5, drift, {"!GID-005"}},
     {"DriftOfADeviceThatIsNotUsed",
      Kind::kMlx5,
      [](TestHost& host) {
        drift(host);
        host.set("NCCL_IB_GID_INDEX", "3").set("NCCL_IB_HCA", "=mlx5_0");
      },
-     {}},
+     {"!GID-005"}},
     {"Ipv6Only", Kind::kMlx5, ipv6_only, {"GID-006"}, "AF_INET6"},
     {"Ipv6OnlyAndSaid",
      Kind::kMlx5,
@@ -90,14 +93,14 @@ const std::vector<RuleCase> kCases = {
        ipv6_only(host);
        host.set("NCCL_IB_ADDR_FAMILY", "AF_INET6");
      },
-     {}},
+     {"!GID-006"}},
     {"OtherNamespace", Kind::kMlx5, foreign_namespace, {"GID-007"}, "another network namespace"},
     {"PartlyOtherNamespace",
      Kind::kMlx5,
      [](TestHost& host) {
        host.gid(host.nic(), 4, "203.0.113.1", "x").fails(host.nic().port() + "/gid_attrs/types/4", EINVAL);
      },
-     {}},
+     {"!GID-007"}},
     {"PinIsAWord",
      Kind::kMlx5,
      [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "auto"); },
@@ -110,7 +113,10 @@ const std::vector<RuleCase> kCases = {
        host.gid(host.nic(), 2, "169.254.7.7", "IB/RoCE v1").gid(host.nic(), 3, "169.254.7.7", "RoCE v2");
      },
      {"GID-009"}},
-    {"UnreadableTable", Kind::kMlx5, [](TestHost& host) { host.fails(host.nic().port() + "/gids/3", EACCES); }, {}},
+    {"UnreadableTable",
+     Kind::kMlx5,
+     [](TestHost& host) { host.fails(host.nic().port() + "/gids/3", EACCES); },
+     {"!GID-001"}},
 
     {"OneSubnet", Kind::kMlx5, one_subnet, {"NET-001"}, "192.0.2.0/26"},
     {"OneSubnetWithStrictArp",
@@ -122,7 +128,7 @@ const std::vector<RuleCase> kCases = {
          host.file("/proc/sys/net/ipv4/conf/" + nic.netdev + "/arp_announce", "2\n");
        }
      },
-     {}},
+     {"!NET-001"}},
     {"Bond",
      Kind::kOfed,
      [](TestHost& host) { host.file(host.nic().net() + "/bonding/slaves", "eth8 eth9\n"); },
@@ -133,13 +139,16 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) {
        host.file(host.nic().net() + "/bonding/slaves", "eth8 eth9\n").set("NCCL_IB_QPS_PER_CONNECTION", "4");
      },
-     {}},
+     {"!NET-002"}},
     {"SocketInterfaceIsMissing",
      Kind::kMlx5,
      [](TestHost& host) { host.set("NCCL_SOCKET_IFNAME", "ens3"); },
      {"NET-003"}},
     {"GlooKnowsNoPrefixes", Kind::kMlx5, [](TestHost& host) { host.set("GLOO_SOCKET_IFNAME", "eth"); }, {"NET-003"}},
-    {"SocketInterfaceByPrefix", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_SOCKET_IFNAME", "ens3,eth"); }, {}},
+    {"SocketInterfaceByPrefix",
+     Kind::kMlx5,
+     [](TestHost& host) { host.set("NCCL_SOCKET_IFNAME", "ens3,eth"); },
+     {"!NET-003"}},
     {"CrossedRails", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_CROSS_NIC", "1"); }, {"NET-004"}},
     {"CrossedPortsOfOneSubnet",
      Kind::kMlx5,
@@ -147,7 +156,15 @@ const std::vector<RuleCase> kCases = {
        one_subnet(host);
        host.set("NCCL_CROSS_NIC", "1");
      },
-     {"NET-001"}},
+     {"NET-001", "!NET-004"}},
+
+    {"SelfAssignedOnAnUnusedPort",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.gid(host.nic(1), 2, "169.254.7.7", "IB/RoCE v1").gid(host.nic(1), 3, "169.254.7.7", "RoCE v2");
+       host.set("NCCL_IB_HCA", "=mlx5_0");
+     },
+     {"!GID-009"}},
 };
 
 }  // namespace

@@ -37,8 +37,8 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) { host.config("0000:3c:01.0", 0x1d); },
      {"GDR-001"},
      "setpci -s 0000:3c:01.0 ECAP_ACS+0x6.w=0000"},
-    {"AcsAboveTheWay", Kind::kMlx5, [](TestHost& host) { host.config("0000:3b:00.0", 0x1d); }, {}},
-    {"AcsHidden", Kind::kMlx5, no_root, {}},
+    {"AcsAboveTheWay", Kind::kMlx5, [](TestHost& host) { host.config("0000:3b:00.0", 0x1d); }, {"!GDR-001"}},
+    {"AcsHidden", Kind::kMlx5, no_root, {"!GDR-001", "!GDR-008"}},
     {"IommuTranslates",
      Kind::kMlx5,
      [](TestHost& host) { host.file("/sys/kernel/iommu_groups/7/type", "DMA-FQ\n"); },
@@ -57,9 +57,9 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) { host.gone("/sys/module/nvidia_peermem").file("/proc/sys/kernel/osrelease", "5.4.0-1\n"); },
      {"GDR-003"},
      "modprobe nvidia-peermem"},
-    {"DmabufInstead", Kind::kMlx5, [](TestHost& host) { host.gone("/sys/module/nvidia_peermem"); }, {}},
+    {"DmabufInstead", Kind::kMlx5, [](TestHost& host) { host.gone("/sys/module/nvidia_peermem"); }, {"!GDR-003"}},
     {"PeermemWithoutApi", Kind::kMlx5, closed_driver, {"GDR-004"}},
-    {"PeermemOfOfed", Kind::kOfed, closed_driver, {}},
+    {"PeermemOfOfed", Kind::kOfed, closed_driver, {"!GDR-004"}},
     {"OldNccl",
      Kind::kOfed,
      [](TestHost& host) {
@@ -70,14 +70,14 @@ const std::vector<RuleCase> kCases = {
     {"OldNcclWithDmabuf",
      Kind::kOfed,
      [](TestHost& host) { host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"); },
-     {}},
+     {"!GDR-005"}},
     {"NcclThatLooks",
      Kind::kOfed,
      [](TestHost& host) {
        closed_driver(host);
        host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.23.4+cuda12.4\n");
      },
-     {}},
+     {"!GDR-005"}},
     {"GpuFarAway",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -103,7 +103,7 @@ const std::vector<RuleCase> kCases = {
        closed_driver(host);
        host.gone("/sys/module/nvidia_peermem");
      },
-     {}},
+     {"!GDR-003"}},
 
     {"NicInASlowSlot",
      Kind::kMlx5,
@@ -117,7 +117,7 @@ const std::vector<RuleCase> kCases = {
     {"NicOfUnknownSpeed",
      Kind::kMlx5,
      [](TestHost& host) { host.file(kDevices + "0000:3d:00.0/current_link_speed", "Unknown\n"); },
-     {}},
+     {"!LINK-001"}},
     {"GpuNarrow",
      Kind::kMlx5,
      [](TestHost& host) { host.file(kDevices + "0000:3e:00.0/current_link_width", "8\n"); },
@@ -125,7 +125,7 @@ const std::vector<RuleCase> kCases = {
     {"GpuIdle",
      Kind::kMlx5,
      [](TestHost& host) { host.file(kDevices + "0000:3e:00.0/current_link_speed", "2.5 GT/s PCIe\n"); },
-     {}},
+     {"!LINK-002"}},
     {"Flapping",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -137,7 +137,7 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) {
        host.statistics(host.nic(), {{"link_down_events_phy", 4}});
      },
-     {}},
+     {"!LINK-003"}},
     {"SymbolErrors",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -149,7 +149,34 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) {
        host.statistics(host.nic(), {{"rx_pcs_symbol_err_phy", 9}});
      },
-     {}},
+     {"!LINK-004"}},
+
+    {"NoIommu",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       for (const Nic& nic : host.nics()) host.no_link(kDevices + nic.pci + "/iommu_group");
+     },
+     {"!GDR-002"}},
+    {"GpuBehindAnotherSwitch",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.link(kDevices + "0000:5e:00.0",
+                 "/sys/devices/pci0000:5a/0000:5a:00.0/0000:5b:00.0/0000:5c:01.0/0000:5f:00.0/0000:5e:00.0");
+       host.config("0000:5f:00.0", 0);
+     },
+     {"!GDR-006"}},
+    {"Bar1Of512MiB",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.file(kDevices + "0000:3e:00.0/resource",
+                 "0x00000000b0000000 0x00000000b0ffffff 0x0000000000040200\n"
+                 "0x0000021000000000 0x000002101fffffff 0x000000000014220c\n");
+     },
+     {"!GDR-007"}},
+    {"WorkstationCard",
+     Kind::kMlx5,
+     [](TestHost& host) { model(host, "NVIDIA RTX 6000 Ada Generation"); },
+     {"!GDR-009"}},
 };
 
 }  // namespace

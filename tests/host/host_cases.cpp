@@ -38,7 +38,7 @@ const std::vector<RuleCase> kCases = {
     {"OlderAbiOfIrdma",
      Kind::kIntel,
      [](TestHost& host) { host.file("/sys/class/infiniband_verbs/uverbs0/abi_version", "4\n"); },
-     {}},
+     {"!DEV-003"}},
     {"NamedPortDown",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -48,7 +48,10 @@ const std::vector<RuleCase> kCases = {
      },
      {"DEV-004"},
      "Disabled"},
-    {"SparePortDown", Kind::kMlx5, [](TestHost& host) { host.file(host.nic().port() + "/state", "1: DOWN\n"); }, {}},
+    {"SparePortDown",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(host.nic().port() + "/state", "1: DOWN\n"); },
+     {"!DEV-004"}},
     {"AllPortsDown",
      Kind::kIntel,
      [](TestHost& host) {
@@ -62,13 +65,13 @@ const std::vector<RuleCase> kCases = {
        third_device(host, "mlx5_2", "InfiniBand");
        host.set("NCCL_IB_HCA", "^mlx5_2");
      },
-     {}},
+     {"!DEV-005"}},
     {"FilterFitsNothing",
      Kind::kBroadcom,
      [](TestHost& host) { host.set("NCCL_IB_HCA", "mlx5"); },
      {"DEV-006"},
      "bnxt_re0, bnxt_re1"},
-    {"FilterByPrefix", Kind::kBroadcom, [](TestHost& host) { host.set("NCCL_IB_HCA", "bnxt_re"); }, {}},
+    {"FilterByPrefix", Kind::kBroadcom, [](TestHost& host) { host.set("NCCL_IB_HCA", "bnxt_re"); }, {"!DEV-006"}},
     {"PrefixFitsMore",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -83,7 +86,7 @@ const std::vector<RuleCase> kCases = {
        third_device(host, "mlx5_10", "InfiniBand");
        host.set("NCCL_IB_HCA", "=mlx5_0,mlx5_1");
      },
-     {}},
+     {"!DEV-007"}},
     {"HalfOfACard",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -92,8 +95,8 @@ const std::vector<RuleCase> kCases = {
      },
      {"DEV-008"},
      "=mlx5_0,mlx5_1"},
-    {"OneOfTwoCards", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_HCA", "=mlx5_0"); }, {}},
-    {"WholeCard", Kind::kMlx5, one_card, {}},
+    {"OneOfTwoCards", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_HCA", "=mlx5_0"); }, {"!DEV-008"}},
+    {"WholeCard", Kind::kMlx5, one_card, {"!DEV-008"}},
     {"NoDevice", Kind::kNone, [](TestHost&) {}, {"DEV-009"}},
     {"VirtualFunction",
      Kind::kMlx5,
@@ -115,14 +118,14 @@ const std::vector<RuleCase> kCases = {
        host.file("/proc/target/limits",
                  "Max locked memory         65536                65536                bytes     \n");
      },
-     {}},
+     {"!PROC-001"}},
     {"MemlockOf64GiB",
      Kind::kMlx5,
      [](TestHost& host) {
        host.file("/proc/target/limits",
                  "Max locked memory         68719476736          68719476736          bytes     \n");
      },
-     {}},
+     {"!PROC-001"}},
     {"TwoNccls",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -137,7 +140,7 @@ const std::vector<RuleCase> kCases = {
        host.file("/proc/target/maps",
                  "1-2 r-xp 0 08:01 1 /usr/lib/libnccl.so.2.27.3\n3-4 r-xp 0 08:01 2 /usr/lib/libnccl-net.so\n");
      },
-     {}},
+     {"!PROC-002"}},
     {"TwoVerbsLibraries",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -145,6 +148,27 @@ const std::vector<RuleCase> kCases = {
                  "1-2 r-xp 0 08:01 1 /usr/lib/libibverbs.so.1.14\n3-4 r-xp 0 08:01 2 /opt/x/libibverbs.so.1\n");
      },
      {"PROC-003"}},
+
+    {"ContainerWithNodes", Kind::kMlx5, [](TestHost& host) { host.file("/.dockerenv", ""); }, {"!DEV-001"}},
+    {"OpeningWasNotTried", Kind::kMlx5, [](TestHost& host) { refuse(host, "uverbs1", kNotRecorded); }, {"!DEV-002"}},
+    {"DevicesCannotBeListed",
+     Kind::kNone,
+     [](TestHost& host) {
+       host.tree().put(Ask::kNames, "/sys/class/infiniband", {{}, EACCES});
+     },
+     {"!DEV-009"}},
+    {"PortWithVirtualFunctions",
+     Kind::kMlx5,
+     [](TestHost& host) { host.link(host.nic().net() + "/device/virtfn0", "/sys/devices/pci0000:3a/0000:3d:00.2"); },
+     {"!DEV-010"}},
+    {"VerbsLibraryAndProvider",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.file("/proc/target/maps",
+                 "1-2 r-xp 0 08:01 1 /usr/lib/libibverbs.so.1.14\n3-4 rw-p 0 08:01 1 /usr/lib/libibverbs.so.1.14\n"
+                 "5-6 r-xp 0 08:01 2 /usr/lib/libibverbs/libmlx5-rdmav34.so\n");
+     },
+     {"!PROC-003"}},
 };
 
 }  // namespace

@@ -13,28 +13,34 @@ void warns(TestHost& host, const std::string& line) { host.log(kWarn + line + "\
 
 const std::vector<RuleCase> kCases = {
     {"Disabled", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_DISABLE", "1"); }, {"NCCL-001"}},
-    {"NotDisabled", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_DISABLE", "0"); }, {}},
+    {"NotDisabled", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_DISABLE", "0"); }, {"!NCCL-001"}},
     {"IgnoresMismatch", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IGNORE_NET_MISMATCH", "1"); }, {"NCCL-002"}},
     {"SettingsInAFile",
      Kind::kMlx5,
      [](TestHost& host) { host.file("/etc/nccl.conf", "# left over\nNCCL_IB_USE_INLINE=1\n"); },
      {"NCCL-003"},
      "NCCL_IB_USE_INLINE=1 (/etc/nccl.conf)"},
-    {"HarmlessFile", Kind::kMlx5, [](TestHost& host) { host.file("/etc/nccl.conf", "NCCL_DEBUG=WARN\n"); }, {}},
-    {"EnvironmentBeforeFile", Kind::kMlx5, [](TestHost& host) { host.file("/etc/nccl.conf", "NCCL_IB_TC=26\n"); }, {}},
+    {"HarmlessFile",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file("/etc/nccl.conf", "NCCL_DEBUG=WARN\n"); },
+     {"!NCCL-003"}},
+    {"EnvironmentBeforeFile",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file("/etc/nccl.conf", "NCCL_IB_TC=26\n"); },
+     {"!NCCL-003"}},
     {"GinCrash",
      Kind::kBroadcom,
      [](TestHost& host) { says(host, "NCCL version 2.28.9+cuda12.9"); },
      {"NCCL-004"},
      "NCCL_GIN_TYPE=0"},
-    {"GinOnMlx5", Kind::kMlx5, [](TestHost& host) { says(host, "NCCL version 2.28.9+cuda12.9"); }, {}},
+    {"GinOnMlx5", Kind::kMlx5, [](TestHost& host) { says(host, "NCCL version 2.28.9+cuda12.9"); }, {"!NCCL-004"}},
     {"GinSwitchedOff",
      Kind::kBroadcom,
      [](TestHost& host) {
        says(host, "NCCL version 2.28.9+cuda12.9");
        host.set("NCCL_GIN_TYPE", "0");
      },
-     {}},
+     {"!NCCL-004"}},
 
     {"Sockets",
      Kind::kMlx5,
@@ -56,7 +62,7 @@ const std::vector<RuleCase> kCases = {
        says(host, "Using network IB");
        says(host, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA");
      },
-     {}},
+     {"!NCCL-010"}},
     {"LogOfForeignAbi",
      Kind::kBroadcom,
      [](TestHost& host) {
@@ -75,7 +81,7 @@ const std::vector<RuleCase> kCases = {
        says(host, "GPU Direct RDMA Disabled for GPU 1 / HCA 0 (distance 7 > 4)");
        says(host, "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA");
      },
-     {}},
+     {"!NCCL-012"}},
     {"ConnectTimedOut",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -106,12 +112,12 @@ const std::vector<RuleCase> kCases = {
              "NET/IB: Got completion from peer 192.0.2.11<36291> with status=12 opcode=32542 len=0 vendor err 129 "
              "(Send) localGid ::ffff:192.0.2.10");
      },
-     {"NCCL-014"},
+     {"NCCL-014", "!NCCL-015"},
      "status 12"},
     {"FlushesOnly",
      Kind::kMlx5,
      [](TestHost& host) { warns(host, "NET/IB : Got completion with error 5, opcode 0, len 0, vendor err 249"); },
-     {"NCCL-015"}},
+     {"NCCL-015", "!NCCL-014"}},
     {"NoMemoryToRegister",
      Kind::kMlx5,
      [](TestHost& host) { warns(host, "Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory"); },
@@ -135,6 +141,48 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) { says(host, "NET : Using interface lo:127.0.0.1<0>"); },
      {"NCCL-018"},
      "loopback"},
+
+    {"MindsMismatch", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IGNORE_NET_MISMATCH", "0"); }, {"!NCCL-002"}},
+    {"ProviderOfAnotherNicIsMissing",
+     Kind::kBroadcom,
+     [](TestHost& host) {
+       host.log("libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so': cannot open shared object file\n");
+     },
+     {"!NCCL-011"}},
+    {"ConnectedAtTheSecondTry",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       says(
+           host,
+           "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state "
+           "RTR, local GID index 3, local GID ::ffff:192.0.2.10, remote GID ::ffff:192.0.2.11, retrying 1/35 after 100 "
+           "msec of sleep");
+     },
+     {"!NCCL-013"}},
+    {"OldLibibverbs",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       says(host,
+            "dlvsym failed on ibv_reg_dmabuf_mr - /lib/x86_64-linux-gnu/libibverbs.so.1: undefined symbol: "
+            "ibv_reg_dmabuf_mr, version IBVERBS_1.12 version IBVERBS_1.12");
+     },
+     {"!NCCL-016"}},
+    {"TableChanged",
+     Kind::kMlx5,
+     [](TestHost& host) { warns(host, "NET/IB : mlx5_0:1 Got async event : GID table change"); },
+     {"!NCCL-017", "!NCCL-019", "!NCCL-020"}},
+    {"MeetsOverEthernet",
+     Kind::kMlx5,
+     [](TestHost& host) { says(host, "Bootstrap: Using eth0:203.0.113.7<0>"); },
+     {"!NCCL-018"}},
+    {"LateDataAfterFailover",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       says(host,
+            "NET/IB: ncclIbCompletionEventProcess: Receiver got a completion for a data transfer but retrieved an "
+            "'unused' request (req=0x7f2c, comm=0x7f2d, id=7, wc.status=success(0))");
+     },
+     {"!NCCL-021"}},
 };
 
 }  // namespace

@@ -18,10 +18,10 @@ std::string pfc_on(const std::vector<bool>& priorities) {
   return text + "]}";
 }
 
-void pause(TestHost& host, const char* state) {
-  host.tool(
-      tool::kEthtoolPause, host.nic().netdev,
-      std::string{"Pause parameters for eth2:\nAutonegotiate:\toff\nRX:\t\t"} + state + "\nTX:\t\t" + state + "\n");
+void pause(TestHost& host, const char* state, const char* negotiated = "off") {
+  host.tool(tool::kEthtoolPause, host.nic().netdev,
+            std::string{"Pause parameters for eth2:\nAutonegotiate:\t"} + negotiated + "\nRX:\t\t" + state +
+                "\nTX:\t\t" + state + "\n");
 }
 
 void all_in_0(TestHost& host) {
@@ -39,7 +39,7 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) {
        for (const Nic& nic : host.nics()) host.no_tool(tool::kDcbPfc, nic.netdev);
      },
-     {}},
+     {"!PFC-001"}},
     {"PfcOnThree",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -57,16 +57,16 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) {
        all_print(host, tool::kDcbPfc, pfc_on({false, false, false, true, true, false, false, false}));
      },
-     {}},
+     {"!PFC-002"}},
     {"PfcInWords",
      Kind::kMlx5,
      [](TestHost& host) {
        all_print(host, tool::kDcbPfc,
                  "pfc-cap 8 macsec-bypass off delay 7\nprio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off\n");
      },
-     {}},
+     {"!PFC-001"}},
     {"GlobalPause", Kind::kBroadcom, [](TestHost& host) { pause(host, "on"); }, {"PFC-003"}, "ethtool -A eth2"},
-    {"GlobalPauseOff", Kind::kBroadcom, [](TestHost& host) { pause(host, "off"); }, {}},
+    {"GlobalPauseNegotiatedOff", Kind::kBroadcom, [](TestHost& host) { pause(host, "off", "on"); }, {"!PFC-003"}},
     {"PauseStorm",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -84,7 +84,7 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) {
        host.statistics(host.nic(), {{"tx_prio3_pause", 2'000'000}});
      },
-     {}},
+     {"!PFC-005"}},
     {"SwitchPausesAnother",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -97,7 +97,7 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) {
        host.statistics(host.nic(), {{"rx_prio4_pause", 0}, {"rx_prio3_pause", 9'000'000}});
      },
-     {}},
+     {"!PFC-004", "!PFC-006"}},
 
     {"NpOff",
      Kind::kOfed,
@@ -107,7 +107,7 @@ const std::vector<RuleCase> kCases = {
     {"NpOffElsewhere",
      Kind::kOfed,
      [](TestHost& host) { host.file(host.nic().net() + "/ecn/roce_np/enable/5", "0\n"); },
-     {}},
+     {"!ECN-001"}},
     {"RpOff",
      Kind::kOfed,
      [](TestHost& host) { host.file(host.nic().net() + "/ecn/roce_rp/enable/3", "0\n"); },
@@ -121,7 +121,7 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) {
        host.hw_counter(host.nic(), "np_cnp_sent", 0).hw_counter(host.nic(), "np_ecn_marked_roce_packets", 0);
      },
-     {}},
+     {"!ECN-003"}},
     {"NotificationsIgnored",
      Kind::kMlx5,
      [](TestHost& host) { host.hw_counter(host.nic(), "rp_cnp_ignored", 5000); },
@@ -129,7 +129,7 @@ const std::vector<RuleCase> kCases = {
     {"FewNotificationsIgnored",
      Kind::kMlx5,
      [](TestHost& host) { host.hw_counter(host.nic(), "rp_cnp_ignored", 20); },
-     {}},
+     {"!ECN-004"}},
     {"IrdmaIgnoresNotifications",
      Kind::kIntel,
      [](TestHost& host) { host.hw_counter(host.nic(), "cnpIgnored", 5000).hw_counter(host.nic(), "cnpHandled", 12); },
@@ -143,7 +143,7 @@ const std::vector<RuleCase> kCases = {
     {"SomeLossesWithMarks",
      Kind::kMlx5,
      [](TestHost& host) { host.hw_counter(host.nic(), "out_of_sequence", 40'000); },
-     {}},
+     {"!ECN-005", "!ECN-006"}},
     {"LossesInSpiteOfMarks",
      Kind::kMlx5,
      [](TestHost& host) { host.hw_counter(host.nic(), "out_of_sequence", 4'000'000); },
@@ -155,7 +155,7 @@ const std::vector<RuleCase> kCases = {
     {"CnpInPriority6",
      Kind::kOfed,
      [](TestHost& host) { host.file(host.nic().net() + "/ecn/roce_np/cnp_dscp", "50\n"); },
-     {}},
+     {"!ECN-007"}},
 
     {"TrustsPcp",
      Kind::kMlx5,
@@ -169,23 +169,23 @@ const std::vector<RuleCase> kCases = {
        for (const Nic& nic : host.nics())
          host.gid(nic, 5, "203.0.113.9", "RoCE v2").file(nic.port() + "/gid_attrs/ndevs/5", nic.netdev + ".100\n");
      },
-     {}},
+     {"!QOS-001"}},
     {"DscpLeadsElsewhere", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", "184"); }, {"QOS-002"}, "DSCP 46"},
-    {"AnotherDscpOfTheSamePriority", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", "96"); }, {}},
-    {"WithEcnBit", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", "106"); }, {}},
+    {"AnotherDscpOfTheSamePriority", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", "96"); }, {"!QOS-002"}},
+    {"WithEcnBit", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", "106"); }, {"!QOS-002"}},
     {"Unmarked",
      Kind::kOfed,
      [](TestHost& host) { host.set("NCCL_IB_TC", "").set("NCCL_IB_TIMEOUT", "22"); },
      {"QOS-003"},
      "NCCL_IB_TC=104"},
-    {"UnmarkedShell", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", ""); }, {}},
+    {"UnmarkedShell", Kind::kOfed, [](TestHost& host) { host.set("NCCL_IB_TC", ""); }, {"!QOS-003"}},
     {"UnmarkedButForced",
      Kind::kOfed,
      [](TestHost& host) {
        host.set("NCCL_IB_TC", "").set("NCCL_IB_TIMEOUT", "22");
        for (const Nic& nic : host.nics()) host.file(nic.ib() + "/tc/1/traffic_class", "Global tclass=106\n");
      },
-     {}},
+     {"!QOS-003"}},
     {"DscpForTrafficClass",
      Kind::kMlx5,
      [](TestHost& host) { host.set("NCCL_IB_TC", "26"); },
@@ -210,16 +210,16 @@ const std::vector<RuleCase> kCases = {
        all_in_0(host);
        for (const Nic& nic : host.nics()) host.file(nic.port() + "/counters/port_rcv_data", "9000\n");
      },
-     {}},
+     {"!QOS-005"}},
     {"Lldpad", Kind::kMlx5, [](TestHost& host) { host.tool(tool::kDaemons, "", "lldpad\n"); }, {"QOS-006"}},
-    {"Lldpd", Kind::kMlx5, [](TestHost& host) { host.tool(tool::kDaemons, "", "lldpd\n"); }, {}},
+    {"Lldpd", Kind::kMlx5, [](TestHost& host) { host.tool(tool::kDaemons, "", "lldpd\n"); }, {"!QOS-006"}},
     {"FirmwareDcbx",
      Kind::kIntel,
      [](TestHost& host) { host.tool(tool::kDcbx, "eth2", R"({"lld_managed":true,"cee":true,"ieee":true})"); },
      {"QOS-007"},
      "fw-lldp-agent off"},
     {"ServiceLevel", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_SL", "3"); }, {"QOS-008"}},
-    {"ServiceLevel0", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_SL", "0"); }, {}},
+    {"ServiceLevel0", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_SL", "0"); }, {"!QOS-008"}},
     {"ForcedClassMissesDevx",
      Kind::kOfed,
      [](TestHost& host) {
@@ -236,7 +236,7 @@ const std::vector<RuleCase> kCases = {
            .set("NCCL_GIN_TYPE", "3")
            .file(host.nic().ib() + "/tc/1/traffic_class", "Global tclass=104\n");
      },
-     {}},
+     {"!QOS-009"}},
 
     {"SmallMtu",
      Kind::kMlx5,
@@ -250,7 +250,7 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) {
        for (const Nic& nic : host.nics()) host.file(nic.net() + "/mtu", "4200\n");
      },
-     {}},
+     {"!MTU-001"}},
     {"MixedMtu",
      Kind::kMlx5,
      [](TestHost& host) { host.file(host.nic().net() + "/mtu", "2200\n"); },
@@ -258,13 +258,35 @@ const std::vector<RuleCase> kCases = {
     {"MixedMtuThatMakesNoDifference",
      Kind::kMlx5,
      [](TestHost& host) { host.file(host.nic().net() + "/mtu", "4200\n"); },
-     {}},
+     {"!MTU-002"}},
     {"PeerSendsLarger",
      Kind::kMlx5,
      [](TestHost& host) {
        host.statistics(host.nic(), {{"rx_oversize_pkts_phy", 12}});
      },
      {"MTU-003"}},
+
+    {"RpOffElsewhere",
+     Kind::kOfed,
+     [](TestHost& host) { host.file(host.nic().net() + "/ecn/roce_rp/enable/5", "0\n"); },
+     {"!ECN-002"}},
+    {"SmallTrafficClassThatIsRight",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       all_print(host, tool::kDcbApp, R"({"dscp_prio":[[6,3],[48,6]]})");
+       host.set("NCCL_IB_TC", "26");
+     },
+     {"!QOS-004"}},
+    {"DcbxOfTheHostInTwoVersions",
+     Kind::kIntel,
+     [](TestHost& host) { host.tool(tool::kDcbx, "eth2", R"({"host":true,"cee":true,"ieee":true})"); },
+     {"!QOS-007"}},
+    {"PeerSendsRunts",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"rx_oversize_pkts_phy", 0}, {"rx_undersize_pkts_phy", 12}});
+     },
+     {"!MTU-003"}},
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -15,14 +15,12 @@ namespace {
 
 /// The finding of the first case in which the rule fires.
 Finding example(const Rule& rule) {
-  for (const auto cases : {gid_cases(), qos_cases(), gpudirect_cases(), host_cases(), nccl_cases(), field_cases()}) {
-    for (const RuleCase& one : cases) {
-      if (std::ranges::find(one.ids, rule.id.substr(3)) == one.ids.end()) continue;
-      TestHost host{one.kind};
-      one.change(host);
-      for (const Finding& finding : diagnose(host.facts()).findings) {
-        if (finding.id == rule.id) return finding;
-      }
+  for (const RuleCase* one : all_cases()) {
+    if (!one->firing().contains(std::string{rule.id.substr(3)})) continue;
+    TestHost host{one->kind};
+    one->change(host);
+    for (const Finding& finding : diagnose(host.facts()).findings) {
+      if (finding.id == rule.id) return finding;
     }
   }
   return {};
@@ -36,9 +34,13 @@ std::string content(const std::string& path) {
 }
 
 TEST(RulePages, AreThoseOfTheRules) {
-  for (const auto& [name, text] : rule_pages(example)) {
+  const auto pages = rule_pages(example);
+  for (const auto& [name, text] : pages) {
     std::ofstream{testing::TempDir() + name} << text;
     EXPECT_TRUE(content(TW_DOCS_DIR "/rules/" + name) == text) << "cp " << testing::TempDir() << name << " docs/rules/";
+  }
+  for (const auto& entry : std::filesystem::directory_iterator{TW_DOCS_DIR "/rules"}) {
+    EXPECT_TRUE(pages.contains(entry.path().filename().string())) << entry.path() << " belongs to no rule";
   }
 }
 

@@ -14,19 +14,22 @@ namespace tensorwire::host::test {
 
 namespace {
 
-std::vector<std::string> ids_of(const Diagnosis& diagnosis) {
+std::set<std::string> ids_of(const Diagnosis& diagnosis) {
   std::set<std::string> ids;
   for (const Finding& finding : diagnosis.findings) ids.insert(finding.id.substr(3));
-  return {ids.begin(), ids.end()};
+  return ids;
 }
 
-std::vector<const RuleCase*> all_cases() {
-  std::vector<const RuleCase*> all;
-  for (const auto cases : {gid_cases(), qos_cases(), gpudirect_cases(), host_cases(), nccl_cases(), field_cases()}) {
-    for (const RuleCase& one : cases) all.push_back(&one);
+std::vector<std::string> all_ids() {
+  std::vector<std::string> ids;
+  for (const RuleGroup& group : all_rules()) {
+    for (const Rule& rule : group.rules) ids.emplace_back(rule.id.substr(3));
   }
-  return all;
+  return ids;
 }
+
+/// What decides about a host: all that can be asked of it, and its log.
+std::string everything(TestHost& host) { return host.tree().to_text() + host.log_text(); }
 
 class RuleTest : public testing::TestWithParam<const RuleCase*> {};
 
@@ -37,12 +40,15 @@ TEST_P(RuleTest, FiresExactly) {
   const Host facts = host.facts();
   const Diagnosis diagnosis = diagnose(facts);
   const std::string report = report_json(facts, diagnosis);
-  EXPECT_EQ(ids_of(diagnosis), one.ids) << report;
+  EXPECT_EQ(ids_of(diagnosis), one.firing()) << report;
   EXPECT_NE(report.find(one.says), std::string::npos) << one.says << " is not in " << report;
   for (const Finding& finding : diagnosis.findings) {
     EXPECT_FALSE(finding.evidence.empty()) << finding.id << " has no evidence";
     EXPECT_FALSE(finding.cause.empty() || finding.remedy.empty() || finding.subject.empty()) << finding.id;
   }
+  if (one.near_misses().empty()) return;
+  TestHost healthy{one.kind};
+  EXPECT_FALSE(everything(host) == everything(healthy)) << "a near-miss that is no different from a healthy host";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RuleTest, testing::ValuesIn(all_cases()),
@@ -77,17 +83,67 @@ TEST(Rules, WhatCannotBeReadIsUnknownAndNoVerdict) {
   EXPECT_TRUE(without_root.findings.empty());
 }
 
-TEST(Rules, EachHasACaseInWhichItFires) {
-  std::set<std::string> rules, fired;
-  for (const RuleGroup& group : all_rules()) {
-    for (const Rule& rule : group.rules) {
-      EXPECT_TRUE(rules.insert(std::string{rule.id.substr(3)}).second) << rule.id << " stands there twice";
+TEST(Rules, EachHasItsOwnId) {
+  const auto ids = all_ids();
+  EXPECT_EQ(std::set<std::string>(ids.begin(), ids.end()).size(), ids.size());
+}
+
+TEST(Rules, EachHasANearMissInWhichItIsSilent) {
+  std::set<std::string> missed;
+  for (const RuleCase* one : all_cases()) {
+    const auto firing = one->firing();
+    for (const std::string& id : one->near_misses()) {
+      EXPECT_FALSE(firing.contains(id)) << one->name;
+      missed.insert(id);
     }
   }
-  for (const RuleCase* one : all_cases()) fired.insert(one->ids.begin(), one->ids.end());
-  EXPECT_EQ(rules, fired);
+  const auto ids = all_ids();
+  EXPECT_EQ(missed, std::set<std::string>(ids.begin(), ids.end()));
+}
+
+/// Rules do not know of each other, so a table without one says what the whole table says, less that rule's findings.
+TEST(Rules, RemovingAnyOneFailsACase) {
+  std::vector<std::pair<const RuleCase*, std::set<std::string>>> said;
+  for (const RuleCase* one : all_cases()) {
+    TestHost host{one->kind};
+    one->change(host);
+    said.emplace_back(one, ids_of(diagnose(host.facts())));
+  }
+  for (const std::string& removed : all_ids()) {
+    EXPECT_TRUE(std::ranges::any_of(said,
+                                    [&](const auto& entry) {
+                                      std::set<std::string> left = entry.second;
+                                      left.erase(removed);
+                                      return left != entry.first->firing();
+                                    }))
+        << "without " << removed << " every case still passes";
+  }
 }
 
 }  // namespace
+
+std::set<std::string> RuleCase::firing() const {
+  std::set<std::string> ids;
+  for (const std::string& rule : rules) {
+    if (!rule.starts_with('!')) ids.insert(rule);
+  }
+  return ids;
+}
+
+std::set<std::string> RuleCase::near_misses() const {
+  std::set<std::string> ids;
+  for (const std::string& rule : rules) {
+    if (rule.starts_with('!')) ids.insert(rule.substr(1));
+  }
+  return ids;
+}
+
+std::vector<const RuleCase*> all_cases() {
+  std::vector<const RuleCase*> all;
+  for (const auto cases : {gid_cases(), qos_cases(), gpudirect_cases(), host_cases(), nccl_cases(), field_cases()}) {
+    for (const RuleCase& one : cases) all.push_back(&one);
+  }
+  return all;
+}
 
 }  // namespace tensorwire::host::test

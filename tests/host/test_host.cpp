@@ -270,6 +270,11 @@ TestHost& TestHost::link(const std::string& path, const std::string& target) {
   return *this;
 }
 
+TestHost& TestHost::no_link(const std::string& path) {
+  tree_.remove(Ask::kTarget, path);
+  return *this;
+}
+
 TestHost& TestHost::tool(std::string_view tool, const std::string& subject, const std::string& text) {
   tree_.put(Ask::kTool, std::string{tool} + (subject.empty() ? "" : " ") + subject, {text, 0});
   return *this;

@@ -43,6 +43,7 @@ class TestHost {
   /// The file and all below it.
   TestHost& gone(const std::string& path);
   TestHost& link(const std::string& path, const std::string& target);
+  TestHost& no_link(const std::string& path);
   TestHost& tool(std::string_view tool, const std::string& subject, const std::string& text);
   TestHost& no_tool(std::string_view tool, const std::string& subject);
   /// A variable of the job; an empty value takes it away.
@@ -58,6 +59,7 @@ class TestHost {
   TestHost& config(const std::string& pci, int acs_control, bool relaxed_ordering = true);
 
   [[nodiscard]] Recording& tree();
+  [[nodiscard]] const std::string& log_text() const noexcept { return log_; }
   [[nodiscard]] Host facts();
 
  private:

@@ -81,12 +81,14 @@ bool read_failure(std::string_view text, const LogLine& line, NcclLog& log) {
     return true;
   }
   if (text.find("ibv_modify_qp failed") != std::string_view::npos) {
+    if (text.find(", retrying ") != std::string_view::npos) return true;  // a line of its own follows if it was in vain
     if (log.connects.size() < kMostLines) {
       log.connects.push_back({line, connect_error(text), local_gid(text), word_after(text, "remote GID ")});
     }
     return true;
   }
-  if (text.find("ibv_reg_") != std::string_view::npos && text.find("failed") != std::string_view::npos) {
+  // "dlvsym failed on ibv_reg_dmabuf_mr" says only that libibverbs is older than that call.
+  if (text.find("ibv_reg_") != std::string_view::npos && text.find("failed with ") != std::string_view::npos) {
     if (log.registration.size() < kMostLines) log.registration.push_back(line);
     return true;
   }

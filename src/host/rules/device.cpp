@@ -224,6 +224,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup device_rules() { return {"device", "RDMA devices", kRules}; }
+RuleGroup device_rules() { return {"RDMA devices", kRules}; }
 
 }  // namespace tensorwire::host

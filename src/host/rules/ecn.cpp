@@ -164,6 +164,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup ecn_rules() { return {"ecn", "Congestion control (ECN, DCQCN)", kRules}; }
+RuleGroup ecn_rules() { return {"Congestion control (ECN, DCQCN)", kRules}; }
 
 }  // namespace tensorwire::host

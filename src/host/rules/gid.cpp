@@ -240,6 +240,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup gid_rules() { return {"gid", "Addresses: which GID a job speaks from", kRules}; }
+RuleGroup gid_rules() { return {"Addresses: which GID a job speaks from", kRules}; }
 
 }  // namespace tensorwire::host

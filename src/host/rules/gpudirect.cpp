@@ -255,6 +255,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup gpudirect_rules() { return {"gpudirect", "GPUDirect RDMA", kRules}; }
+RuleGroup gpudirect_rules() { return {"GPUDirect RDMA", kRules}; }
 
 }  // namespace tensorwire::host

@@ -87,6 +87,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup link_rules() { return {"link", "Links: PCIe and cable", kRules}; }
+RuleGroup link_rules() { return {"Links: PCIe and cable", kRules}; }
 
 }  // namespace tensorwire::host

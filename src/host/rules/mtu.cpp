@@ -85,6 +85,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup mtu_rules() { return {"mtu", "Packet sizes", kRules}; }
+RuleGroup mtu_rules() { return {"Packet sizes", kRules}; }
 
 }  // namespace tensorwire::host

@@ -290,6 +290,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup nccl_rules() { return {"nccl", "NCCL: settings and log", kRules}; }
+RuleGroup nccl_rules() { return {"NCCL: settings and log", kRules}; }
 
 }  // namespace tensorwire::host

@@ -127,6 +127,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup net_rules() { return {"net", "Interfaces and subnets", kRules}; }
+RuleGroup net_rules() { return {"Interfaces and subnets", kRules}; }
 
 }  // namespace tensorwire::host

@@ -154,6 +154,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup pfc_rules() { return {"pfc", "Priority flow control", kRules}; }
+RuleGroup pfc_rules() { return {"Priority flow control", kRules}; }
 
 }  // namespace tensorwire::host

@@ -79,6 +79,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup process_rules() { return {"process", "The process: limits and libraries", kRules}; }
+RuleGroup process_rules() { return {"The process: limits and libraries", kRules}; }
 
 }  // namespace tensorwire::host

@@ -215,6 +215,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup qos_rules() { return {"qos", "From traffic class to priority", kRules}; }
+RuleGroup qos_rules() { return {"From traffic class to priority", kRules}; }
 
 }  // namespace tensorwire::host
