@@ -20,6 +20,7 @@ enum class EventKind : std::uint8_t {
   kPortFree,     ///< port `target` can send the next packet
   kPauseExpiry,  ///< of port and priority `target`: the pause that it obeys may be over
   kPauseRepeat,  ///< of port and priority `target`: the pause that it asks for must be said again
+  kWatchdog,     ///< of port and priority `target`: it may be trusted again
   kHostTimer,    ///< a deadline of the engine of host `target`
   kCompletions,  ///< the software of host `target` sees completions
   kPosts,        ///< work requests have reached the NIC of host `target`

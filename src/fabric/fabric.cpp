@@ -1,4 +1,4 @@
-// The fabric: set-up, events, links and PFC.
+// The fabric: set-up, events and links.
 #include "fabric/fabric.hpp"
 
 #include <fmt/format.h>
@@ -9,16 +9,12 @@
 
 namespace tensorwire::fabric {
 
-namespace {
-
-constexpr std::uint32_t by_priority(PortId port, std::uint8_t priority) noexcept {
-  return port * static_cast<std::uint32_t>(kPriorities) + priority;
-}
-
-}  // namespace
-
 Fabric::Fabric(const Topology& topology, const FabricConfig& config)
-    : topology_(topology), config_(config), routes_(find_routes(topology)), random_(config.seed) {
+    : topology_(topology),
+      config_(config),
+      down_(topology.links.size()),
+      routes_(find_routes(topology)),
+      random_(config.seed) {
   ports_.resize(routes_.peer_of.size());
   for (PortId port = 0; port < ports_.size(); ++port) {
     Port& p = ports_[port];
@@ -120,6 +116,9 @@ void Fabric::handle(Event& event) {
     case EventKind::kPauseRepeat:
       recycle(event);
       return on_pause_repeat(target / kPriorities, target % kPriorities);
+    case EventKind::kWatchdog:
+      recycle(event);
+      return on_watchdog(target / kPriorities, target % kPriorities);
     case EventKind::kHostTimer:
       recycle(event);
       return on_host_timer(target, event.time);
@@ -138,6 +137,7 @@ void Fabric::handle(Event& event) {
 // ---- links
 
 bool Fabric::loses(Port& port, const Packet& packet) noexcept {
+  if (port.down) return true;
   if (port.loss_per_million != 0 && random_.chance(port.loss_per_million)) return true;
   return port.lose_every != 0 && packet.type == PacketKind::kData && port.counters.data_packets % port.lose_every == 0;
 }
@@ -179,7 +179,29 @@ void Fabric::on_port_free(PortId id) {
   }
 }
 
+void Fabric::set_link(std::uint32_t link, bool up) {
+  down_[link] = !up;
+  for (PortId id = 0; id < ports_.size(); ++id) {
+    if (routes_.link_of[id] != link) continue;
+    Port& port = ports_[id];
+    port.down = !up;
+    port.lossy = !up || (port.loss_per_million | port.lose_every) != 0;
+    // Nobody is there to be silent for.
+    for (std::uint8_t priority = 0; !up && priority < kPriorities; ++priority) {
+      port.paused_until[priority] = now_;
+      set_paused(id, priority, false);
+    }
+  }
+}
+
+void Fabric::reroute() { find_ways_around(topology_, down_, routes_); }
+
 void Fabric::on_arrival(PortId id, Packet& packet) {
+  if (ports_[id].down) {
+    ++ports_[ports_[id].peer].counters.lost;
+    ++counters_.lost;
+    return packets_.give_back(packet);
+  }
   if (packet.type == PacketKind::kPause) {
     on_pause(id, packet);
     packets_.give_back(packet);
@@ -188,78 +210,6 @@ void Fabric::on_arrival(PortId id, Packet& packet) {
   } else {
     forward(id, packet);
   }
-}
-
-// ---- PFC
-
-void Fabric::send_pause(PortId id, std::uint8_t priority, std::uint16_t quanta) {
-  Packet& packet = packets_.take();
-  packet.type = PacketKind::kPause;
-  packet.priority = priority;
-  packet.quanta = quanta;
-  packet.wire_bytes = kPauseBytes;
-  packet.payload_bytes = 0;
-  Port& port = ports_[id];
-  if (quanta != 0) {
-    ++port.counters.pauses_sent;
-    ++counters_.pauses_sent;
-  }
-  port.pauses.push(packet);
-  wake_when_free(id);
-}
-
-void Fabric::on_pause(PortId id, const Packet& packet) {
-  Port& port = ports_[id];
-  const Ps length = Ps{packet.quanta} * kQuantumBytes * port.ps_per_byte;
-  port.paused_until[packet.priority] = now_ + length;
-  if (length != 0) {
-    push_pooled(EventKind::kPauseExpiry, by_priority(id, packet.priority), now_ + length);
-  }
-  set_paused(id, packet.priority, length != 0);
-}
-
-void Fabric::on_pause_expiry(PortId id, std::uint8_t priority) {
-  if (ports_[id].paused_until[priority] <= now_) set_paused(id, priority, false);
-}
-
-void Fabric::set_paused(PortId id, std::uint8_t priority, bool paused) {
-  Port& port = ports_[id];
-  if (port.is_paused(priority) == paused) return;
-  port.paused = static_cast<std::uint8_t>(port.paused ^ 1U << priority);
-  if (paused) {
-    port.paused_since[priority] = now_;
-  } else {
-    port.counters.paused_time[priority] += now_ - port.paused_since[priority];
-    wake_when_free(id);
-  }
-  if (port.of_host) hosts_[port.node]->engine.set_path_blocked(priority, paused);
-}
-
-void Fabric::ask_pause(PortId id, std::uint8_t priority) {
-  Port& port = ports_[id];
-  port.asks_pause = static_cast<std::uint8_t>(port.asks_pause | 1U << priority);
-  send_pause(id, priority, config_.switches.pause_quanta);
-  if ((port.repeats_pause >> priority & 1) != 0) return;
-  port.repeats_pause = static_cast<std::uint8_t>(port.repeats_pause | 1U << priority);
-  const Ps length = Ps{config_.switches.pause_quanta} * kQuantumBytes * port.ps_per_byte;
-  push_pooled(EventKind::kPauseRepeat, by_priority(id, priority), now_ + length / 2);
-}
-
-void Fabric::end_pause(PortId id, std::uint8_t priority) {
-  Port& port = ports_[id];
-  port.asks_pause = static_cast<std::uint8_t>(port.asks_pause & ~(1U << priority));
-  send_pause(id, priority, 0);
-}
-
-void Fabric::on_pause_repeat(PortId id, std::uint8_t priority) {
-  Port& port = ports_[id];
-  if ((port.asks_pause >> priority & 1) == 0) {
-    port.repeats_pause = static_cast<std::uint8_t>(port.repeats_pause & ~(1U << priority));
-    return;
-  }
-  send_pause(id, priority, config_.switches.pause_quanta);
-  const Ps length = Ps{config_.switches.pause_quanta} * kQuantumBytes * port.ps_per_byte;
-  push_pooled(EventKind::kPauseRepeat, by_priority(id, priority), now_ + length / 2);
 }
 
 // ---- questions
@@ -281,8 +231,9 @@ std::uint64_t Fabric::hash() const noexcept {
   const auto add = [&hash](std::uint64_t value) { hash = mix64(hash ^ value) + 0x9e3779b97f4a7c15ULL; };
   for (PortId id = 0; id < ports_.size(); ++id) {
     const PortCounters& counters = ports_[id].counters;
-    for (const std::uint64_t value : {counters.packets, counters.bytes, counters.marked, counters.lost,
-                                      counters.dropped, counters.pauses_sent, counters.longest_queue})
+    for (const std::uint64_t value :
+         {counters.packets, counters.bytes, counters.marked, counters.lost, counters.dropped, counters.pauses_sent,
+          counters.longest_queue, counters.watchdog_dropped})
       add(value);
     add(static_cast<std::uint64_t>(ports_[id].busy_until));
     for (std::uint8_t priority = 0; priority < kPriorities; ++priority)

@@ -2,7 +2,8 @@
 // another. Deterministic: integers, a seed, and an order of events that is the same on every machine.
 //
 // Ownership and threads. The Fabric owns everything it simulates; topology and traffic (flow.hpp, collective_group.hpp)
-// are its callers'. One thread. What it simulates is in fabric.cpp (time), fabric_switch.cpp and fabric_host.cpp.
+// are its callers'. One thread. What it simulates is in fabric.cpp (time and links), fabric_pfc.cpp, fabric_switch.cpp
+// and fabric_host.cpp.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +30,19 @@ struct EcnConfig {
   std::uint32_t max_per_million = 1'000'000;  ///< at max_bytes; beyond, every packet is marked
 };
 
+/// The PFC watchdog: a queue that was paused without a break for `detect` waits no longer; what is in it and what comes
+/// for it is thrown away, until no pause has come for `restore`. The defaults are SONiC's.
+struct WatchdogConfig {
+  bool enabled = false;
+  Ps detect = 200 * kMillisecond;
+  Ps restore = 200 * kMillisecond;
+};
+
 struct SwitchConfig {
   BufferConfig buffer;
   EcnConfig ecn;
   SchedulerConfig scheduler;
+  WatchdogConfig watchdog;
   std::uint16_t pause_quanta = kLongestPause;
 };
 
@@ -55,6 +65,8 @@ struct FabricCounters {
   std::uint64_t packet_hops = 0;       ///< every packet, ACKs and PFC frames included
   std::uint64_t payload_bytes = 0;     ///< that arrived at hosts
   std::uint64_t marked = 0, dropped = 0, lost = 0, pauses_sent = 0;
+  std::uint64_t unroutable = 0;                      ///< dropped because no way was left
+  std::uint64_t watchdog = 0, watchdog_dropped = 0;  ///< how often it gave up waiting; what it threw away
 };
 
 struct Switch {
@@ -90,6 +102,11 @@ class Fabric {
   void post(HostId host, transport::QueuePair& qp, const transport::SendWr& wr);
   /// The NIC of a host asks its switch for silence (or, with 0, to go on).
   void send_pause(PortId port, std::uint8_t priority, std::uint16_t quanta);
+  /// A link fails or comes back. What is on it then, and what is sent over it while it is down, is lost. Switches go on
+  /// choosing it until reroute().
+  void set_link(std::uint32_t link, bool up);
+  /// All switches learn which links are down.
+  void reroute();
   /// run() returns after this event.
   void stop() noexcept { stopped_ = true; }
 
@@ -110,6 +127,11 @@ class Fabric {
   [[nodiscard]] std::uint64_t events() const noexcept { return events_.popped(); }
   /// "leaf 3 port 7", "host 12".
   [[nodiscard]] std::string name_of(PortId port) const;
+  /// The ports that a packet of this connection leaves by, from the host to the last switch, as links are now.
+  [[nodiscard]] std::vector<PortId> path_of(HostId from, const transport::QueuePair& qp) const;
+  /// A deadlock: switches' ports, each of which is paused because packets from it wait at the next one, the last one's
+  /// at the first. Empty: there is none.
+  [[nodiscard]] std::vector<PortId> deadlock() const;
   /// How long the port was paused so far.
   [[nodiscard]] Ps paused_time(PortId port, std::uint8_t priority) const noexcept;
   /// Of everything that was counted, and the time: equal for equal runs.
@@ -131,18 +153,24 @@ class Fabric {
   void on_arrival(PortId port, Packet& packet);
   [[nodiscard]] bool loses(Port& port, const Packet& packet) noexcept;
 
-  // ---- PFC
+  // ---- PFC (fabric_pfc.cpp)
   void on_pause(PortId port, const Packet& packet);
   void on_pause_expiry(PortId port, std::uint8_t priority);
   void set_paused(PortId port, std::uint8_t priority, bool paused);
   void ask_pause(PortId port, std::uint8_t priority);
   void end_pause(PortId port, std::uint8_t priority);
   void on_pause_repeat(PortId port, std::uint8_t priority);
+  void give_up_waiting(PortId port, std::uint8_t priority);
+  void on_watchdog(PortId port, std::uint8_t priority);
+  [[nodiscard]] std::vector<PortId> waits_for_at_next(PortId port, std::uint8_t priority) const;
 
   // ---- switches (fabric_switch.cpp)
   void forward(PortId port, Packet& packet);
-  [[nodiscard]] PortId route(const Switch& from, SwitchId self, const Packet& packet) const noexcept;
+  /// kNoPort: no way leads there.
+  [[nodiscard]] PortId route(const Switch& from, SwitchId self, HostId destination, std::uint64_t flow) const noexcept;
   void send_from_switch(PortId port);
+  /// A packet leaves the buffer of a switch.
+  void release(Switch& at, const Packet& packet);
   void mark(Switch& at, Port& port, Packet& packet) noexcept;
 
   // ---- hosts (fabric_host.cpp)
@@ -160,6 +188,7 @@ class Fabric {
 
   Topology topology_;
   FabricConfig config_;
+  std::vector<bool> down_;  ///< by link
   Routes routes_;
   EventQueue events_;
   PacketPool packets_;

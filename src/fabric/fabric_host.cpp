@@ -24,6 +24,20 @@ PacketKind kind_of(const TxDesc& desc) noexcept {
 
 }  // namespace
 
+std::vector<PortId> Fabric::path_of(HostId from, const QueuePair& qp) const {
+  const AddressVector& av = qp.attributes().av;
+  const HostId destination = host_of(av.remote);
+  const std::uint64_t flow = flow_of(from, destination, av.udp_source_port);
+  std::vector<PortId> path{from};
+  while (ports_[path.back()].peer != destination && path.size() <= switches_.size()) {
+    const SwitchId at = ports_[ports_[path.back()].peer].node;
+    const PortId out = route(switches_[at], at, destination, flow);
+    if (out == kNoPort) return {};
+    path.push_back(out);
+  }
+  return path;
+}
+
 // ---- sending
 
 void Fabric::send_from_host(PortId id) {

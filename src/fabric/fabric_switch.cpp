@@ -5,11 +5,12 @@
 namespace tensorwire::fabric {
 
 /// ECMP: the flow and the switch choose, so that all packets of a flow go one way.
-PortId Fabric::route(const Switch& from, SwitchId self, const Packet& packet) const noexcept {
-  const SwitchId leaf = routes_.leaf_of[packet.destination];
-  if (leaf == self) return routes_.port_to[packet.destination];
+PortId Fabric::route(const Switch& from, SwitchId self, HostId destination, std::uint64_t flow) const noexcept {
+  const SwitchId leaf = routes_.leaf_of[destination];
+  if (leaf == self) return routes_.port_to[destination];
   const Routes::Choices& choices = routes_.towards(self, leaf);
-  const std::uint64_t hash = mix64(packet.flow ^ from.salt) >> 32;
+  if (choices.count == 0) return kNoPort;
+  const std::uint64_t hash = mix64(flow ^ from.salt) >> 32;
   return routes_.ports[choices.first + static_cast<std::uint32_t>((hash * choices.count) >> 32)];
 }
 
@@ -17,11 +18,20 @@ void Fabric::forward(PortId id, Packet& packet) {
   Port& from = ports_[id];
   const SwitchId self = from.node;
   Switch& at = switches_[self];
-  const PortId out = route(at, self, packet);
+  const PortId out = route(at, self, packet.destination, packet.flow);
+  if (out == kNoPort) {
+    ++counters_.unroutable;
+    return packets_.give_back(packet);
+  }
   Port& port = ports_[out];
   // Nothing before it: it leaves at once, and no account would notice.
   if (port.busy_until <= now_ && !port.wakes && port.occupied == 0 && !port.is_paused(packet.priority)) {
     return transmit(out, packet);
+  }
+  if ((port.drops >> packet.priority & 1) != 0) {
+    ++port.counters.watchdog_dropped;
+    ++counters_.watchdog_dropped;
+    return packets_.give_back(packet);
   }
   const auto ingress = static_cast<std::uint16_t>(id - at.first_port);
   if (!at.buffer.take(ingress, packet.priority, packet.wire_bytes)) {
@@ -43,14 +53,18 @@ void Fabric::send_from_switch(PortId id) {
   if (packet == nullptr) return;
   if (packet->type != PacketKind::kPause) {
     Switch& at = switches_[port.node];
-    at.buffer.release(packet->ingress, packet->priority, packet->wire_bytes);
-    const PortId ingress = at.first_port + packet->ingress;
-    const bool asks = (ports_[ingress].asks_pause >> packet->priority & 1) != 0;
-    if (asks && at.buffer.may_resume(packet->ingress, packet->priority)) end_pause(ingress, packet->priority);
+    release(at, *packet);
     mark(at, port, *packet);
   }
   transmit(id, *packet);
   if (port.can_send()) wake_when_free(id);
+}
+
+void Fabric::release(Switch& at, const Packet& packet) {
+  at.buffer.release(packet.ingress, packet.priority, packet.wire_bytes);
+  const PortId ingress = at.first_port + packet.ingress;
+  const bool asks = (ports_[ingress].asks_pause >> packet.priority & 1) != 0;
+  if (asks && at.buffer.may_resume(packet.ingress, packet.priority)) end_pause(ingress, packet.priority);
 }
 
 void Fabric::mark(Switch& at, Port& port, Packet& packet) noexcept {

@@ -29,6 +29,27 @@ std::string about_pauses(const Report& report) {
                      worst.peer, worst.name, 100 * worst.paused_fraction, worst.priority, notable);
 }
 
+std::string about_deadlock(const Report& report) {
+  std::string text = "DEADLOCK: each of these ports is paused until the next one sends, and none can: ";
+  for (const std::string& port : report.deadlock) text += port + ", ";
+  return text + report.deadlock.front() + ". ";
+}
+
+std::string about_watchdog(const Report& report) {
+  return fmt::format("The PFC watchdog gave up waiting {} times and threw away {} packets. ", report.watchdog,
+                     report.watchdog_dropped);
+}
+
+/// Flows that share a way while another one is idle. A single flow leaves ways idle, too, and harms nobody.
+bool collide(const UnevenWays& uneven) { return uneven.most > 0.7 && uneven.least < 0.25; }
+
+std::string about_ways(const UnevenWays& uneven) {
+  return fmt::format(
+      "Of {} equal ways that {} has, one was busy {:.0f} % of the time and one {:.0f} %: ECMP spreads few "
+      "large flows unevenly, more queue pairs a pair of hosts are more flows. ",
+      uneven.ways, uneven.from, 100 * uneven.most, 100 * uneven.least);
+}
+
 std::string about_marks(const Report& report, std::uint64_t ecn_min_bytes, bool ecn_enabled) {
   if (!ecn_enabled) return "ECN is off: nothing but pauses tells the senders. ";
   const PortReport* const port = deepest(report);
@@ -44,6 +65,8 @@ std::string about_marks(const Report& report, std::uint64_t ecn_min_bytes, bool 
 std::string finding_of(const Report& report, std::uint64_t ecn_min_bytes, bool ecn_enabled) {
   std::string text;
   if (!report.failure.empty()) text += "It failed: " + report.failure + ". ";
+  if (!report.deadlock.empty()) text += about_deadlock(report);
+  if (report.watchdog != 0) text += about_watchdog(report);
   const bool pauses = report.pause_fraction_max > kNotable;
   if (pauses) text += about_pauses(report);
   if (!pauses && report.pauses_sent != 0) text += "Pauses were few and short. ";
@@ -53,6 +76,8 @@ std::string finding_of(const Report& report, std::uint64_t ecn_min_bytes, bool e
     text += fmt::format("Links lost {} packets; {} were sent again, {} times only after a timeout. ", report.lost,
                         report.retransmitted, report.timeouts);
   }
+  if (report.unroutable != 0) text += fmt::format("{} packets had no way left. ", report.unroutable);
+  if (collide(report.uneven)) text += about_ways(report.uneven);
   if (text.empty()) text = "Nothing was paused, marked or lost. ";
   if (!report.groups.empty() && report.comm_ms_per_token > 0) {
     text += fmt::format("A token takes {:.1f} ms, {:.1f} of them communication.", report.ms_per_token,

@@ -32,6 +32,8 @@ class Flow final : public Actor, public QpUser {
   /// Messages whose acknowledgement has come.
   [[nodiscard]] std::uint64_t completed() const noexcept { return completed_; }
   [[nodiscard]] std::uint64_t completed_bytes() const noexcept { return completed_ * config_.message_bytes; }
+  /// The ports that its packets leave by.
+  [[nodiscard]] std::vector<PortId> path() const { return fabric_.path_of(config_.from, *qp_); }
   [[nodiscard]] Ps finished_at() const noexcept { return finished_at_; }
 
   void act(Ps now) override;

@@ -17,6 +17,7 @@ using SwitchId = std::uint32_t;
 using PortId = std::uint32_t;
 
 inline constexpr std::size_t kPriorities = 8;
+inline constexpr PortId kNoPort = ~PortId{0};
 /// Where a packet spends its 82 bytes beside payload and extension headers: preamble 8, Ethernet 14, IPv4 20, UDP 8,
 /// BTH 12, ICRC 4, FCS 4, gap 12. The BTH is part of wire::header_bytes().
 inline constexpr std::uint32_t kFramingBytes = 70;
@@ -57,6 +58,8 @@ class PacketQueue {
  public:
   [[nodiscard]] bool empty() const noexcept { return head_ == nullptr; }
   [[nodiscard]] const Packet& front() const noexcept { return static_cast<const Packet&>(*head_); }
+  /// Linked by `next`.
+  [[nodiscard]] const Event* head() const noexcept { return head_; }
   void push(Packet& packet) noexcept {
     packet.next = nullptr;
     (head_ == nullptr ? head_ : tail_->next) = &packet;

@@ -21,6 +21,7 @@ struct PortCounters {
   std::uint64_t marked = 0;                   ///< ECN, as packets left this port
   std::uint64_t lost = 0;                     ///< on the link behind it (FCS)
   std::uint64_t dropped = 0;                  ///< on arrival by this port: no room in the switch
+  std::uint64_t watchdog_dropped = 0;         ///< what was queued here when the watchdog gave up waiting
   std::uint64_t pauses_sent = 0;              ///< PFC frames with a time, to the other end
   std::array<Ps, kPriorities> paused_time{};  ///< how long it was told to be silent
 };
@@ -34,7 +35,8 @@ struct alignas(64) Port {
   PortId peer = 0;
   std::uint32_t node = 0;  ///< host or switch
   bool of_host = false;
-  bool lossy = false;  ///< loss_per_million or lose_every is not 0
+  bool lossy = false;  ///< loss_per_million or lose_every is not 0, or the link is down
+  bool down = false;   ///< nothing that is sent here arrives
 
   // ---- sending
   bool wakes = false;  ///< `free` is pushed
@@ -42,6 +44,7 @@ struct alignas(64) Port {
   std::uint8_t paused = 0;
   std::uint8_t asks_pause = 0;     ///< its switch wants the other end to be silent
   std::uint8_t repeats_pause = 0;  ///< a kPauseRepeat is pushed
+  std::uint8_t drops = 0;          ///< the watchdog has given up waiting: what is for these priorities is thrown away
   std::uint8_t turn = 0;           ///< weighted priorities: whose turn it is
   std::uint64_t queued_bytes = 0;
   PacketQueue pauses;  ///< PFC frames, before everything else
@@ -65,11 +68,12 @@ struct alignas(64) Port {
   }
   /// The packet whose turn it is; null when there is none, or all are paused.
   [[nodiscard]] Packet* next(const SchedulerConfig& scheduler) noexcept;
+  /// The first packet of a priority, whether it is paused or not; there must be one.
+  Packet& pop(std::uint8_t priority) noexcept;
   [[nodiscard]] bool can_send() const noexcept { return !pauses.empty() || (occupied & ~paused) != 0; }
   [[nodiscard]] bool is_paused(std::uint8_t priority) const noexcept { return (paused >> priority & 1) != 0; }
 
  private:
-  Packet& pop(std::uint8_t priority) noexcept;
   Packet& next_by_weight(const SchedulerConfig& scheduler, std::uint8_t candidates) noexcept;
 };
 

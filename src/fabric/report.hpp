@@ -26,7 +26,14 @@ struct PortReport {
   double paused_fraction = 0;  ///< of the time, it was told to be silent
   double utilisation = 0;
   std::uint64_t longest_queue = 0;  ///< bytes
-  std::uint64_t marked = 0, dropped = 0, lost = 0, pauses_sent = 0;
+  std::uint64_t marked = 0, dropped = 0, lost = 0, pauses_sent = 0, watchdog_dropped = 0;
+};
+
+/// Equal ways that were not used equally.
+struct UnevenWays {
+  std::string from;  ///< the switch that chooses; empty: no such thing was seen
+  std::uint32_t ways = 0;
+  double least = 0, most = 0;  ///< how much of the time the idlest and the busiest one were sending
 };
 
 struct Sample {
@@ -45,9 +52,13 @@ struct Report {
   double p50_us = 0, p99_us = 0, max_us = 0, comm_ms_per_token = 0, ms_per_token = 0;
   double goodput_gbps = 0;                   ///< of payload that arrived at hosts
   double bulk_gbps = 0;                      ///< of it, bulk traffic (whole messages)
+  double bulk_slowest_pair_gbps = 0;         ///< of all pairs of hosts with bulk traffic
   double bulk_mean_ms = 0, bulk_max_ms = 0;  ///< from start to end of bulk transfers that ended
   double pause_fraction_max = 0;
   std::uint64_t marked = 0, cnps = 0, retransmitted = 0, timeouts = 0, dropped = 0, lost = 0, pauses_sent = 0;
+  std::uint64_t unroutable = 0, watchdog = 0, watchdog_dropped = 0;
+  UnevenWays uneven;                  ///< the worst
+  std::vector<std::string> deadlock;  ///< the ports that wait for each other at the end, in turn; empty: none do
   std::uint64_t data_packet_hops = 0, packet_hops = 0, events = 0, hash = 0;
   std::vector<PortReport> ports;  ///< those that were paused, or had queues or losses; the most paused first
   std::vector<Sample> samples;

@@ -10,6 +10,7 @@
 
 #include "collective/types.hpp"
 #include "fabric/fabric.hpp"
+#include "fabric/link_failure.hpp"
 
 namespace tensorwire::fabric {
 
@@ -26,9 +27,10 @@ struct AllReduceTraffic {
   std::uint8_t dscp = 26;
 };
 
-/// Each of `from` writes to each of `to`.
+/// Each of `from` writes to each of `to`, or with `pairs` the first to the first, the second to the second, ...
 struct BulkTraffic {
   std::vector<HostId> from, to;
+  bool pairs = false;
   std::uint32_t message_bytes = 1U << 20;
   std::uint32_t messages = 0;  ///< of each; 0: without end
   std::uint32_t queue_pairs = 1;
@@ -55,6 +57,7 @@ struct Scenario {
   std::vector<AllReduceTraffic> allreduces;
   std::vector<BulkTraffic> bulk;
   std::vector<SlowReceiver> slow_receivers;
+  std::vector<LinkFailureConfig> link_failures;
   Ps limit = 100 * kMillisecond;        ///< it ends when all that ends has ended, or here
   Ps sample_every = 10 * kMicrosecond;  ///< queues and pauses over time
 };

@@ -1,6 +1,7 @@
 // Reading a scenario: which keys there are, and what they may be.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -33,10 +34,12 @@ std::uint32_t read_loss(ScenarioKeys& keys) {
 }
 
 void read_topology(ScenarioKeys keys, Scenario& scenario) {
-  const std::size_t shape = keys.choice("shape", {"single-switch", "dumbbell", "leaf-spine", "fat-tree"}, 0);
+  enum Shape : std::size_t { kSingleSwitch, kDumbbell, kLeafSpine, kRailOptimised, kFatTree };
+  const std::size_t shape =
+      keys.choice("shape", {"single-switch", "dumbbell", "leaf-spine", "rail-optimised", "fat-tree"}, kSingleSwitch);
   LinkConfig link = read_link(keys, "link", "delay");
   LinkConfig uplink = link;
-  if (shape == 1 || shape == 2) {
+  if (shape != kSingleSwitch && shape != kFatTree) {
     uplink.ps_per_byte = keys.rate("uplink", link.ps_per_byte);
     uplink.delay = keys.duration("uplink_delay", link.delay);
   }
@@ -44,17 +47,24 @@ void read_topology(ScenarioKeys keys, Scenario& scenario) {
   const auto count = [&](const char* key, std::uint64_t otherwise, std::uint64_t most) {
     return static_cast<std::uint32_t>(keys.integer(key, otherwise, 1, most));
   };
-  if (shape == 0) {
+  if (shape == kSingleSwitch) {
     scenario.topology = single_switch(count("hosts", 8, 1024), link);
-  } else if (shape == 1) {
+  } else if (shape == kDumbbell) {
     const std::uint32_t left = count("left", 4, 512);
     scenario.topology = dumbbell(left, count("right", 4, 512), link, uplink);
-  } else if (shape == 2) {
+  } else if (shape == kLeafSpine) {
     const std::uint32_t leaves = count("leaves", 4, 256);
     const std::uint32_t spines = count("spines", 2, 256);
     const std::uint32_t hosts = count("hosts_per_leaf", 8, 256);
     if (leaves * hosts > kMostHosts) keys.refuse("leaves", "more than 8192 hosts", "Take fewer leaves");
     scenario.topology = leaf_spine(leaves, spines, hosts, link, uplink);
+  } else if (shape == kRailOptimised) {
+    const std::uint32_t nodes = count("nodes", 8, 1024);
+    const std::uint32_t rails = count("rails", 8, 16);
+    const std::uint32_t nodes_per_leaf = count("nodes_per_leaf", nodes, 1024);
+    const std::uint32_t spines = count("spines", 2, 256);
+    if (nodes * rails > kMostHosts) keys.refuse("nodes", "more than 8192 hosts", "Take fewer nodes");
+    scenario.topology = rail_optimised(nodes, rails, nodes_per_leaf, spines, link, uplink);
   } else {
     const std::uint32_t ports = count("ports", 8, 32);
     if (ports % 2 != 0) keys.refuse("ports", "it is odd", "Allowed: even numbers from 2 to 32");
@@ -95,6 +105,13 @@ void read_ecn(ScenarioKeys keys, EcnConfig& ecn) {
   keys.done();
 }
 
+void read_watchdog(ScenarioKeys keys, WatchdogConfig& watchdog) {
+  watchdog.enabled = keys.flag("enabled", watchdog.enabled);
+  watchdog.detect = keys.duration("detect", watchdog.detect);
+  watchdog.restore = keys.duration("restore", watchdog.restore);
+  keys.done();
+}
+
 void read_switch(ScenarioKeys keys, Scenario& scenario) {
   SwitchConfig& config = scenario.fabric.switches;
   read_buffer(keys, config.buffer);
@@ -103,6 +120,7 @@ void read_switch(ScenarioKeys keys, Scenario& scenario) {
   if (weights.size() != kPriorities) keys.refuse("weights", "there are not eight", "Allowed: one for each priority");
   for (std::size_t i = 0; i < kPriorities; ++i) config.scheduler.weights[i] = static_cast<std::uint8_t>(weights[i]);
   read_ecn(keys.table("ecn"), config.ecn);
+  read_watchdog(keys.table("watchdog"), config.watchdog);
   const Routes routes = find_routes(scenario.topology);
   for (std::size_t at = 0; at < scenario.topology.switches.size(); ++at) {
     const std::uint32_t ports = routes.first_port[at + 1] - routes.first_port[at];
@@ -176,6 +194,9 @@ BulkTraffic read_bulk(ScenarioKeys& keys, const Scenario& scenario) {
   BulkTraffic traffic;
   traffic.from = read_hosts(keys, "from", scenario);
   traffic.to = read_hosts(keys, "to", scenario);
+  traffic.pairs = keys.flag("pairs", false);
+  if (traffic.pairs && traffic.from.size() != traffic.to.size())
+    keys.refuse("pairs", "from and to are not equally many", "Name as many receivers as senders");
   traffic.message_bytes = static_cast<std::uint32_t>(keys.bytes("message", traffic.message_bytes));
   if (traffic.message_bytes == 0 || traffic.message_bytes > 1U << 30)
     keys.refuse("message", "it is out of range", "Allowed: up to \"1GiB\"");
@@ -199,6 +220,37 @@ SlowReceiver read_slow(ScenarioKeys& keys, const Scenario& scenario) {
     keys.refuse("xoff", "it is not below the buffer", "Leave room for what is on its way");
   if (slow.xon_bytes > slow.xoff_bytes) keys.refuse("xon", "it is above xoff", "Take xoff, or less");
   return slow;
+}
+
+/// "leaf 3", "host 12".
+NodeRef read_node(ScenarioKeys& keys, const char* key, const Topology& topology) {
+  const std::string name = keys.text(key, "");
+  for (HostId host = 0; host < topology.hosts; ++host)
+    if (name == fmt::format("host {}", host)) return {true, host};
+  for (SwitchId at = 0; at < topology.switches.size(); ++at)
+    if (name == topology.switches[at]) return {false, at};
+  keys.refuse(key, fmt::format("\"{}\" is not in the topology", name),
+              fmt::format("Allowed: \"host 0\" to \"host {}\", or a switch, as \"{}\" or \"{}\"", topology.hosts - 1,
+                          topology.switches.front(), topology.switches.back()));
+}
+
+LinkFailureConfig read_failure(ScenarioKeys& keys, const Scenario& scenario) {
+  LinkFailureConfig failure;
+  const NodeRef from = read_node(keys, "from", scenario.topology);
+  const NodeRef to = read_node(keys, "to", scenario.topology);
+  const auto& links = scenario.topology.links;
+  const auto joins = [&](const Link& link) {
+    return (link.a == from && link.b == to) || (link.a == to && link.b == from);
+  };
+  const auto found = std::ranges::find_if(links, joins);
+  if (found == links.end()) keys.refuse("to", "no link leads there from the other end", "Name both ends of a link");
+  failure.link = static_cast<std::uint32_t>(found - links.begin());
+  failure.at = keys.duration("at", 0);
+  failure.until = keys.duration("until", kNever);
+  failure.reroute_after = keys.duration("reroute_after", failure.reroute_after);
+  if (failure.until <= failure.at)
+    keys.refuse("until", "it is not after at", "Leave it out for a link that stays down");
+  return failure;
 }
 
 /// "pfc_storm" of "scenarios/pfc_storm.toml".
@@ -225,6 +277,8 @@ Scenario read(const std::string& file, const toml::table& table) {
   keys.each("allreduce", [&](ScenarioKeys& each) { scenario.allreduces.push_back(read_allreduce(each, scenario)); });
   keys.each("bulk", [&](ScenarioKeys& each) { scenario.bulk.push_back(read_bulk(each, scenario)); });
   keys.each("slow_receiver", [&](ScenarioKeys& each) { scenario.slow_receivers.push_back(read_slow(each, scenario)); });
+  keys.each("link_failure",
+            [&](ScenarioKeys& each) { scenario.link_failures.push_back(read_failure(each, scenario)); });
   keys.done();
   return scenario;
 }

@@ -1,6 +1,7 @@
 #include "fabric/simulation.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace tensorwire::fabric {
 
@@ -48,6 +49,8 @@ Simulation::Simulation(const Scenario& scenario) : scenario_(scenario), fabric_(
   }
   for (const AllReduceTraffic& traffic : scenario.allreduces) add_allreduce(traffic);
   for (const BulkTraffic& traffic : scenario.bulk) add_bulk(traffic);
+  for (const LinkFailureConfig& failure : scenario.link_failures)
+    failures_.push_back(std::make_unique<LinkFailure>(fabric_, failure));
   sampler_ = std::make_unique<Sampler>(fabric_, scenario.sample_every);
 }
 
@@ -80,12 +83,18 @@ void Simulation::add_bulk(const BulkTraffic& traffic) {
   flow.start = traffic.start;
   flow.connection = connection(traffic.dscp);
   flow.on_finished = [this] { stop_if_ended(); };
-  for (flow.to = 0; flow.to < scenario_.topology.hosts; ++flow.to) {
-    if (std::ranges::find(traffic.to, flow.to) == traffic.to.end()) continue;
-    for (const HostId from : traffic.from) {
-      if (from == flow.to) continue;
-      flow.from = from;
-      for (std::uint32_t n = 0; n < traffic.queue_pairs; ++n) flows_.push_back(std::make_unique<Flow>(fabric_, flow));
+  const auto add = [&](HostId from, HostId to) {
+    flow.from = from;
+    flow.to = to;
+    for (std::uint32_t n = 0; from != to && n < traffic.queue_pairs; ++n)
+      flows_.push_back(std::make_unique<Flow>(fabric_, flow));
+  };
+  if (traffic.pairs) {
+    for (std::size_t n = 0; n < traffic.from.size(); ++n) add(traffic.from[n], traffic.to[n]);
+  } else {
+    for (HostId to = 0; to < scenario_.topology.hosts; ++to) {
+      if (std::ranges::find(traffic.to, to) == traffic.to.end()) continue;
+      for (const HostId from : traffic.from) add(from, to);
     }
   }
 }
@@ -154,6 +163,7 @@ Report Simulation::report() const {
   report.max_us = quantile(all, 1);
   add_traffic(report);
   add_ports(report);
+  report.uneven = most_uneven_ways();
   report.samples = sampler_->samples;
   report.finding = finding_of(report, scenario_.fabric.switches.ecn.min_bytes, scenario_.fabric.switches.ecn.enabled);
   return report;
@@ -164,7 +174,11 @@ void Simulation::add_traffic(Report& report) const {
   const FabricCounters& counters = fabric_.counters();
   report.goodput_gbps = static_cast<double>(counters.payload_bytes) * 8 / seconds / 1e9;
   std::size_t ended = 0;
+  std::map<std::pair<HostId, HostId>, double> pairs;
   for (const auto& flow : flows_) {
+    const Ps until = flow->finished() ? flow->finished_at() : fabric_.now();
+    const double ns = std::max(static_cast<double>(until - flow->config().start) / kNanosecond, 1.0);
+    pairs[{flow->config().from, flow->config().to}] += static_cast<double>(flow->completed_bytes()) * 8 / ns;
     report.bulk_gbps += static_cast<double>(flow->completed_bytes()) * 8 / seconds / 1e9;
     if (!flow->finished()) continue;
     ++ended;
@@ -172,6 +186,9 @@ void Simulation::add_traffic(Report& report) const {
     report.bulk_mean_ms += took;
     report.bulk_max_ms = std::max(report.bulk_max_ms, took);
   }
+  for (const auto& [pair, gbps] : pairs)
+    if (report.bulk_slowest_pair_gbps == 0 || gbps < report.bulk_slowest_pair_gbps)
+      report.bulk_slowest_pair_gbps = gbps;
   if (ended != 0) report.bulk_mean_ms /= static_cast<double>(ended);
   for (HostId host = 0; host < fabric_.host_count(); ++host) {
     const transport::EngineCounters& engine = fabric_.host(host).engine.counters();
@@ -183,10 +200,36 @@ void Simulation::add_traffic(Report& report) const {
   report.dropped = counters.dropped;
   report.lost = counters.lost;
   report.pauses_sent = counters.pauses_sent;
+  report.unroutable = counters.unroutable;
+  report.watchdog = counters.watchdog;
+  report.watchdog_dropped = counters.watchdog_dropped;
+  for (const PortId port : fabric_.deadlock()) report.deadlock.push_back(fabric_.name_of(port));
   report.data_packet_hops = counters.data_packet_hops;
   report.packet_hops = counters.packet_hops;
   report.events = fabric_.events();
   report.hash = fabric_.hash();
+}
+
+double Simulation::utilisation(PortId id) const {
+  const Port& port = fabric_.ports()[id];
+  const auto now = std::max<double>(static_cast<double>(fabric_.now()), 1);
+  return static_cast<double>(port.counters.bytes) * static_cast<double>(port.ps_per_byte) / now;
+}
+
+UnevenWays Simulation::most_uneven_ways() const {
+  UnevenWays worst;
+  const Routes& routes = fabric_.routes();
+  for (std::size_t n = 0; n < routes.choices.size(); ++n) {
+    const Routes::Choices& choices = routes.choices[n];
+    double least = 1, most = 0;
+    for (std::uint32_t way = choices.first; way < choices.first + choices.count; ++way) {
+      least = std::min(least, utilisation(routes.ports[way]));
+      most = std::max(most, utilisation(routes.ports[way]));
+    }
+    if (most - least <= worst.most - worst.least) continue;
+    worst = {fabric_.topology().switches[n / routes.leaf_count], choices.count, least, most};
+  }
+  return worst;
 }
 
 void Simulation::add_ports(Report& report) const {
@@ -205,11 +248,12 @@ void Simulation::add_ports(Report& report) const {
     if (row.paused_fraction == 0 && counters.longest_queue == 0 && counters.lost + counters.dropped == 0) continue;
     row.name = fabric_.name_of(id);
     row.peer = fabric_.name_of(port.peer);
-    row.utilisation = static_cast<double>(counters.bytes) * static_cast<double>(port.ps_per_byte) / now;
+    row.utilisation = utilisation(id);
     row.longest_queue = counters.longest_queue;
     row.marked = counters.marked;
     row.dropped = counters.dropped;
     row.lost = counters.lost;
+    row.watchdog_dropped = counters.watchdog_dropped;
     row.pauses_sent = counters.pauses_sent;
     report.ports.push_back(row);
   }

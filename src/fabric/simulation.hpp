@@ -27,6 +27,7 @@ class Simulation {
     std::uint64_t done = 0, all = 0;
   };
   [[nodiscard]] Progress progress() const;
+  [[nodiscard]] const std::vector<std::unique_ptr<Flow>>& flows() const noexcept { return flows_; }
   [[nodiscard]] Fabric& fabric() noexcept { return fabric_; }
 
   /// As of now; also when it is not over.
@@ -51,12 +52,15 @@ class Simulation {
   void stop_if_ended();
   void add_traffic(Report& report) const;
   void add_ports(Report& report) const;
+  [[nodiscard]] double utilisation(PortId port) const;
+  [[nodiscard]] UnevenWays most_uneven_ways() const;
   [[nodiscard]] ConnectionConfig connection(std::uint8_t dscp) const;
 
   Scenario scenario_;
   Fabric fabric_;
   std::vector<std::unique_ptr<CollectiveGroup>> groups_;
   std::vector<std::unique_ptr<Flow>> flows_;
+  std::vector<std::unique_ptr<LinkFailure>> failures_;
   std::unique_ptr<Sampler> sampler_;
   bool over_ = false;
 };

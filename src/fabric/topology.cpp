@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "base/error.hpp"
 
 namespace tensorwire::fabric {
@@ -36,6 +39,23 @@ Topology leaf_spine(std::uint32_t leaves, std::uint32_t spines, std::uint32_t ho
   return topology;
 }
 
+Topology rail_optimised(std::uint32_t nodes, std::uint32_t rails, std::uint32_t nodes_per_leaf, std::uint32_t spines,
+                        const LinkConfig& host_link, const LinkConfig& uplink) {
+  Topology topology;
+  topology.add_hosts(nodes * rails);
+  const std::uint32_t blocks = (nodes + nodes_per_leaf - 1) / nodes_per_leaf;
+  for (std::uint32_t block = 0; block < blocks; ++block)
+    for (std::uint32_t rail = 0; rail < rails; ++rail) topology.add_switch(fmt::format("rail {} leaf {}", rail, block));
+  for (std::uint32_t spine = 0; spine < spines; ++spine) topology.add_switch(fmt::format("spine {}", spine));
+  for (HostId host = 0; host < topology.hosts; ++host) {
+    const std::uint32_t block = host / rails / nodes_per_leaf;
+    topology.link_host(host, block * rails + host % rails, host_link);
+  }
+  for (SwitchId leaf = 0; leaf < blocks * rails; ++leaf)
+    for (std::uint32_t spine = 0; spine < spines; ++spine) topology.link_switches(leaf, blocks * rails + spine, uplink);
+  return topology;
+}
+
 Topology fat_tree(std::uint32_t k, const LinkConfig& link) {
   const std::uint32_t half = k / 2;
   Topology topology;
@@ -62,9 +82,20 @@ namespace {
 
 constexpr std::uint32_t kUnreached = ~std::uint32_t{0};
 
+/// Which switches stand beside each other: by port of a switch, the switch at its other end (or kUnreached: a host, or
+/// a link that is down).
+std::vector<SwitchId> neighbours(const Topology& topology, const Routes& routes, const std::vector<bool>& down) {
+  std::vector<SwitchId> owner(routes.peer_of.size(), kUnreached);
+  for (SwitchId at = 0; at < topology.switches.size(); ++at)
+    std::fill(owner.begin() + routes.first_port[at], owner.begin() + routes.first_port[at + 1], at);
+  std::vector<SwitchId> beside(routes.peer_of.size(), kUnreached);
+  for (PortId port = topology.hosts; port < beside.size(); ++port)
+    if (down.empty() || !down[routes.link_of[port]]) beside[port] = owner[routes.peer_of[port]];
+  return beside;
+}
+
 /// Hops from every switch to `leaf`.
-std::vector<std::uint32_t> distances(const Routes& routes, const std::vector<SwitchId>& owner, SwitchId leaf,
-                                     std::uint32_t hosts) {
+std::vector<std::uint32_t> distances(const Routes& routes, const std::vector<SwitchId>& beside, SwitchId leaf) {
   const std::size_t switches = routes.first_port.size() - 1;
   std::vector<std::uint32_t> hops(switches, kUnreached);
   std::vector<SwitchId> queue{leaf};
@@ -72,16 +103,17 @@ std::vector<std::uint32_t> distances(const Routes& routes, const std::vector<Swi
   for (std::size_t head = 0; head < queue.size(); ++head) {
     const SwitchId at = queue[head];
     for (PortId port = routes.first_port[at]; port < routes.first_port[at + 1]; ++port) {
-      const PortId peer = routes.peer_of[port];
-      if (peer < hosts) continue;
-      const SwitchId next = owner[peer - hosts];
-      if (hops[next] != kUnreached) continue;
+      const SwitchId next = beside[port];
+      if (next == kUnreached || hops[next] != kUnreached) continue;
       hops[next] = hops[at] + 1;
       queue.push_back(next);
     }
   }
   return hops;
 }
+
+/// The switches that have hosts.
+std::set<SwitchId> leaves_of(const Routes& routes) { return {routes.leaf_of.begin(), routes.leaf_of.end()}; }
 
 void number_ports(const Topology& topology, Routes& routes) {
   std::vector<std::uint32_t> counts(topology.switches.size());
@@ -131,36 +163,36 @@ void join_ports(const Topology& topology, Routes& routes) {
 
 }  // namespace
 
+void find_ways_around(const Topology& topology, const std::vector<bool>& down, Routes& routes) {
+  const auto switches = static_cast<SwitchId>(topology.switches.size());
+  const std::vector<SwitchId> beside = neighbours(topology, routes, down);
+  routes.leaf_count = switches;
+  routes.choices.assign(std::size_t{switches} * switches, {});
+  routes.ports.clear();
+  for (const SwitchId leaf : leaves_of(routes)) {
+    const std::vector<std::uint32_t> hops = distances(routes, beside, leaf);
+    for (SwitchId at = 0; at < switches; ++at) {
+      if (at == leaf || hops[at] == kUnreached) continue;
+      Routes::Choices& choices = routes.choices[std::size_t{at} * switches + leaf];
+      choices.first = static_cast<std::uint32_t>(routes.ports.size());
+      for (PortId port = routes.first_port[at]; port < routes.first_port[at + 1]; ++port)
+        if (beside[port] != kUnreached && hops[beside[port]] + 1 == hops[at]) routes.ports.push_back(port);
+      choices.count = static_cast<std::uint32_t>(routes.ports.size()) - choices.first;
+    }
+  }
+}
+
 Routes find_routes(const Topology& topology) {
   Routes routes;
   number_ports(topology, routes);
   join_ports(topology, routes);
-  const auto switches = static_cast<SwitchId>(topology.switches.size());
-  std::vector<SwitchId> owner;
-  for (SwitchId at = 0; at < switches; ++at)
-    owner.insert(owner.end(), routes.first_port[at + 1] - routes.first_port[at], at);
-  std::vector<bool> has_hosts(switches);
-  for (const SwitchId leaf : routes.leaf_of) has_hosts[leaf] = true;
-
-  routes.leaf_count = switches;
-  routes.choices.resize(std::size_t{switches} * switches);
-  for (SwitchId leaf = 0; leaf < switches; ++leaf) {
-    if (!has_hosts[leaf]) continue;
-    const std::vector<std::uint32_t> hops = distances(routes, owner, leaf, topology.hosts);
-    for (SwitchId at = 0; at < switches; ++at) {
-      if (hops[at] == kUnreached && has_hosts[at]) {
-        throw Error{"build the fabric",
-                    fmt::format("no way leads from {} to {}", topology.switches[at], topology.switches[leaf]),
-                    "Link them"};
-      }
-      if (at == leaf || hops[at] == kUnreached) continue;
-      Routes::Choices& choices = routes.choices[std::size_t{at} * switches + leaf];
-      choices.first = static_cast<std::uint32_t>(routes.ports.size());
-      for (PortId port = routes.first_port[at]; port < routes.first_port[at + 1]; ++port) {
-        const PortId peer = routes.peer_of[port];
-        if (peer >= topology.hosts && hops[owner[peer - topology.hosts]] + 1 == hops[at]) routes.ports.push_back(port);
-      }
-      choices.count = static_cast<std::uint32_t>(routes.ports.size()) - choices.first;
+  find_ways_around(topology, {}, routes);
+  for (const SwitchId at : leaves_of(routes)) {
+    for (const SwitchId leaf : leaves_of(routes)) {
+      if (at == leaf || routes.towards(at, leaf).count != 0) continue;
+      throw Error{"build the fabric",
+                  fmt::format("no way leads from {} to {}", topology.switches[at], topology.switches[leaf]),
+                  "Link them"};
     }
   }
   return routes;

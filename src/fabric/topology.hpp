@@ -60,6 +60,10 @@ struct Topology {
 /// Every leaf has a link to every spine. Host h is on leaf h / hosts_per_leaf.
 [[nodiscard]] Topology leaf_spine(std::uint32_t leaves, std::uint32_t spines, std::uint32_t hosts_per_leaf,
                                   const LinkConfig& host_link, const LinkConfig& uplink);
+/// A leaf-spine for nodes of several NICs: a rail is the NICs of one number, and a leaf serves one rail of
+/// `nodes_per_leaf` nodes, so that NICs of one number are a switch apart. Host h is NIC h % rails of node h / rails.
+[[nodiscard]] Topology rail_optimised(std::uint32_t nodes, std::uint32_t rails, std::uint32_t nodes_per_leaf,
+                                      std::uint32_t spines, const LinkConfig& host_link, const LinkConfig& uplink);
 /// Three tiers of switches with k ports each, k^3 / 4 hosts (Al-Fares et al., SIGCOMM 2008). k is even.
 [[nodiscard]] Topology fat_tree(std::uint32_t k, const LinkConfig& link);
 
@@ -84,5 +88,7 @@ struct Routes {
 };
 /// @throws Error when a host has no switch or several, or two hosts cannot reach each other.
 [[nodiscard]] Routes find_routes(const Topology& topology);
+/// The same where links are down (by their number); who cannot be reached then has no choices.
+void find_ways_around(const Topology& topology, const std::vector<bool>& down, Routes& routes);
 
 }  // namespace tensorwire::fabric

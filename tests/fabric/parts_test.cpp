@@ -146,6 +146,31 @@ TEST(Topology, AFatTreeHasAllShortestPaths) {
   for (PortId port = 0; port < routes.peer_of.size(); ++port) EXPECT_EQ(routes.peer_of[routes.peer_of[port]], port);
 }
 
+TEST(Topology, ARailHasItsOwnLeaves) {
+  const Topology rails = rail_optimised(4, 8, 2, 3, {}, {});
+  const Routes routes = find_routes(rails);
+  EXPECT_EQ(rails.hosts, 32U);
+  EXPECT_EQ(rails.switches.size(), 2U * 8 + 3);
+  EXPECT_EQ(rails.switches[routes.leaf_of[3 * 8 + 5]], "rail 5 leaf 1");
+  EXPECT_EQ(routes.leaf_of[0 * 8 + 5], routes.leaf_of[1 * 8 + 5]) << "one number, two nodes";
+  EXPECT_NE(routes.leaf_of[0 * 8 + 5], routes.leaf_of[0 * 8 + 6]) << "one node, two numbers";
+  EXPECT_EQ(routes.towards(routes.leaf_of[0], routes.leaf_of[31]).count, 3U);
+}
+
+TEST(Topology, WaysLeadAroundLinksThatAreDown) {
+  const Topology topology = leaf_spine(2, 2, 1, {}, {});
+  Routes routes = find_routes(topology);
+  EXPECT_EQ(routes.towards(0, 1).count, 2U);
+  std::vector<bool> down(topology.links.size());
+  down[2] = true;  // leaf 0 to spine 0; the two before are hosts'
+  find_ways_around(topology, down, routes);
+  EXPECT_EQ(routes.towards(0, 1).count, 1U);
+  EXPECT_EQ(routes.towards(1, 0).count, 1U);
+  down[3] = true;
+  find_ways_around(topology, down, routes);
+  EXPECT_EQ(routes.towards(0, 1).count, 0U);
+}
+
 TEST(Topology, RefusesWhatIsNotConnected) {
   Topology two = single_switch(2, {});
   two.add_hosts(1);

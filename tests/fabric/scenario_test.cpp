@@ -126,6 +126,95 @@ TEST(SlowReceiver, SpreadsPausesUntilEcnTellsTheSenders) {
   EXPECT_LT(cured.pause_fraction_max, 0.05);
 }
 
+// ---- (e) a deadlock
+
+TEST(Deadlock, FreezesTheFabricForEver) {
+  Simulation simulation(read_scenario(path_of("deadlock")));
+  while (simulation.run(kMillisecond) && simulation.now() < 10 * kMillisecond) {
+  }
+  const std::uint64_t data = simulation.report().data_packet_hops;
+  while (simulation.run(kMillisecond)) {
+  }
+  const Report report = simulation.report();
+  EXPECT_EQ(report.deadlock.size(), 4U);
+  EXPECT_LT(report.groups[0].operations, 20U);
+  EXPECT_LT(report.data_packet_hops, data + data / 10);
+  EXPECT_EQ(report.dropped, 0U);
+  EXPECT_NE(report.finding.find("DEADLOCK"), std::string::npos) << report.finding;
+}
+
+TEST(Deadlock, TheWatchdogThrowsAwayAndGoesOn) {
+  Simulation simulation(read_scenario(path_of("deadlock_watchdog")));
+  while (simulation.run(kMillisecond) && simulation.now() < 25 * kMillisecond) {
+  }
+  const std::uint64_t data = simulation.report().data_packet_hops;
+  while (simulation.run(kMillisecond)) {
+  }
+  const Report report = simulation.report();
+  EXPECT_EQ(report.failure, "");
+  EXPECT_GT(report.data_packet_hops, data + data / 4) << "it goes on";
+  EXPECT_GT(report.watchdog, 4U);
+  EXPECT_GT(report.watchdog_dropped, 1000U);
+  EXPECT_GT(report.retransmitted, report.watchdog_dropped / 2);
+  EXPECT_NE(report.finding.find("watchdog gave up"), std::string::npos) << report.finding;
+}
+
+TEST(Deadlock, DoesNotFormWhereMarksKeepQueuesShort) {
+  const Report report = play(read_scenario(path_of("deadlock_prevented")));
+  EXPECT_TRUE(report.deadlock.empty());
+  EXPECT_GT(report.lost, 0U) << "the links did not fail";
+}
+
+TEST(Deadlock, FilesDifferInTwoSwitchesOnly) {
+  const std::string frozen = text_of("deadlock");
+  const auto with = [&](const std::string& table) {
+    std::string text = frozen;
+    const std::size_t at = text.find("= false", text.find("\n[switch." + table + "]"));
+    return text.replace(at, 7, "= true");
+  };
+  EXPECT_EQ(text_of("deadlock_watchdog"), with("watchdog"));
+  EXPECT_EQ(text_of("deadlock_prevented"), with("ecn"));
+}
+
+TEST(LinkFailure, IsForgottenWhenTheLinkIsBack) {
+  const char* const kText = R"(
+limit = "40ms"
+host.timeout = 8
+topology = {shape = "leaf-spine", leaves = 2, spines = 2, hosts_per_leaf = 4}
+bulk = [{from = "0-3", to = "4-7", pairs = true, messages = 40}]
+link_failure = [{from = "leaf 0", to = "spine 1", at = "500us", until = "3ms", reroute_after = "100us"}]
+)";
+  Simulation simulation(parse_scenario(kText, "x.toml"));
+  while (simulation.run(kMillisecond)) {
+  }
+  const Report report = simulation.report();
+  EXPECT_GT(report.lost, 0U);
+  EXPECT_EQ(report.unroutable, 0U);
+  EXPECT_GT(report.bulk_slowest_pair_gbps, 20);
+  for (const auto& flow : simulation.flows()) EXPECT_TRUE(flow->finished());
+}
+
+// ---- (f) elephants that collide
+
+TEST(EcmpCollision, IsDissolvedByQueuePairs) {
+  Scenario scenario = read_scenario(path_of("ecmp_collision"));
+  scenario.limit = 4 * kMillisecond;
+  const auto with_queue_pairs = [&](std::uint32_t count) {
+    scenario.bulk[0].queue_pairs = count;
+    Simulation simulation(scenario);
+    while (simulation.run(kMillisecond)) {
+    }
+    return simulation.report();
+  };
+  const Report one = with_queue_pairs(1);
+  EXPECT_LT(one.bulk_slowest_pair_gbps, 210) << "of 400";
+  EXPECT_NE(one.finding.find("ECMP"), std::string::npos) << one.finding;
+  const Report eight = with_queue_pairs(8);
+  EXPECT_GT(eight.bulk_slowest_pair_gbps, 1.5 * one.bulk_slowest_pair_gbps);
+  EXPECT_GT(eight.bulk_gbps, 1.25 * one.bulk_gbps);
+  EXPECT_EQ(eight.finding.find("ECMP"), std::string::npos) << eight.finding;
+}
+
 // ---- what bad input gets
 
 struct Bad {
@@ -139,7 +228,7 @@ TEST(Scenario, RefusesWhatCannotBe) {
       {"seed = -1", {"line 1", "seed", "from 0"}},
       {"limit = \"3 parsecs\"", {"line 1", "limit", "\"75us\""}},
       {"[topology]\nshape = \"moebius\"",
-       {"line 2", "topology.shape", "single-switch, dumbbell, leaf-spine, fat-tree"}},
+       {"line 2", "topology.shape", "single-switch, dumbbell, leaf-spine, rail-optimised, fat-tree"}},
       {"[topology]\nshape = \"fat-tree\"\nports = 7", {"line 3", "topology.ports", "even"}},
       {"[topology]\nlink = \"56G\"", {"line 2", "topology.link", "56G", "800G"}},
       {"[topology]\nloss = 2", {"line 2", "topology.loss", "from 0 to 1"}},
@@ -155,6 +244,12 @@ TEST(Scenario, RefusesWhatCannotBe) {
       {"[[allreduce]]\nhosts = [0, 1]\nbytes = 3", {"line 3", "allreduce.bytes", "bf16"}},
       {"[[bulk]]\nfrom = 0\nto = 1\nmessage = \"2GiB\"", {"line 4", "bulk.message", "1GiB"}},
       {"[[slow_receiver]]\nhost = 0\nxon = \"200KiB\"", {"line 3", "slow_receiver.xon", "xoff"}},
+      {"[[bulk]]\nfrom = [0, 1]\nto = 2\npairs = true", {"line 4", "bulk.pairs", "equally many"}},
+      {"[[link_failure]]\nfrom = \"leaf 9\"", {"line 2", "link_failure.from", "leaf 9", "host 7", "switch"}},
+      {"[[link_failure]]\nfrom = \"host 0\"\nto = \"host 1\"", {"line 3", "link_failure.to", "no link"}},
+      {"[[link_failure]]\nfrom = \"host 0\"\nto = \"switch\"\nat = \"2us\"\nuntil = \"1us\"",
+       {"line 5", "link_failure.until", "not after"}},
+      {"[switch.watchdog]\ndetect = 3", {"line 2", "switch.watchdog.detect", "no text"}},
       {"allreduce = 3", {"line 1", "[[allreduce]]"}},
       {"seed = ", {"line 1"}},
   };

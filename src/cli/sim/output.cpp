@@ -69,7 +69,8 @@ nlohmann::json to_json(const PortReport& port) {
           {"ecn_marked", port.marked},
           {"dropped", port.dropped},
           {"lost", port.lost},
-          {"pauses_sent", port.pauses_sent}};
+          {"pauses_sent", port.pauses_sent},
+          {"watchdog_dropped", port.watchdog_dropped}};
 }
 
 }  // namespace
@@ -83,7 +84,8 @@ std::string sim_summary(const Report& report, const SimRun& run) {
                       run.interrupted ? "; INTERRUPTED, what follows is of the part that ran" : "");
   text += groups(report) + ports(report);
   if (report.bulk_gbps > 0) {
-    text += fmt::format("\nbulk traffic {:.1f} Gb/s", report.bulk_gbps);
+    text += fmt::format("\nbulk traffic {:.1f} Gb/s, the slowest pair of hosts {:.1f}", report.bulk_gbps,
+                        report.bulk_slowest_pair_gbps);
     if (report.bulk_max_ms > 0)
       text += fmt::format("; transfers took {:.2f} ms, at most {:.2f} ms", report.bulk_mean_ms, report.bulk_max_ms);
     text += "\n";
@@ -103,6 +105,7 @@ std::string sim_json(const Report& report, const SimRun& run) {
                       {"ms_per_token", report.ms_per_token},
                       {"goodput_gbps", report.goodput_gbps},
                       {"bulk_gbps", report.bulk_gbps},
+                      {"bulk_slowest_pair_gbps", report.bulk_slowest_pair_gbps},
                       {"bulk_ms", {{"mean", report.bulk_mean_ms}, {"max", report.bulk_max_ms}}},
                       {"pause_fraction_max", report.pause_fraction_max},
                       {"pauses_sent", report.pauses_sent},
@@ -112,6 +115,9 @@ std::string sim_json(const Report& report, const SimRun& run) {
                       {"timeouts", report.timeouts},
                       {"dropped", report.dropped},
                       {"lost", report.lost},
+                      {"unroutable", report.unroutable},
+                      {"watchdog", {{"times", report.watchdog}, {"dropped", report.watchdog_dropped}}},
+                      {"deadlock", report.deadlock},
                       {"data_packet_hops", report.data_packet_hops},
                       {"packet_hops", report.packet_hops},
                       {"events", report.events},
