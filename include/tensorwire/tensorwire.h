@@ -1,11 +1,11 @@
 /* Tensorwire's C API: collectives between the processes ("ranks") of a job, over RoCEv2 and without a RDMA NIC where
  * there is none. Link with -ltensorwire. The shape is that of NCCL; what is different is said where it is.
  *
- * Buffers are host memory; `stream` must be NULL. `count` counts elements. A collective is called by every rank of the
- * communicator in the same order, with the same count, type, operator and root; ranks that disagree all get an error
- * that names the rank and the difference, and no byte of their buffers is overwritten by another rank. A call returns
- * when its result is complete and its buffers are no longer needed; between twGroupStart and twGroupEnd, when the group
- * ends.
+ * Buffers are host memory, and `stream` is NULL; or they are memory of a GPU, see "GPUs" below. `count` counts
+ * elements. A collective is called by every rank of the communicator in the same order, with the same count, type,
+ * operator and root; ranks that disagree all get an error that names the rank and the difference, and no byte of their
+ * buffers is overwritten by another rank. A call returns when its result is complete and its buffers are no longer
+ * needed; between twGroupStart and twGroupEnd, when the group ends.
  *
  * Errors: every function returns a twResult_t. twGetLastError says in one line what happened, who is to blame and what
  * to do. Invalid arguments and invalid usage leave the communicator as it was; any other error is final: each later
@@ -62,7 +62,10 @@ typedef enum {
   twHalf = 6,
   twFloat32 = 7,
   twFloat = 7,
-  twBfloat16 = 9
+  twBfloat16 = 9,
+  /* What quantised outputs of twFusedAllReduceRmsNorm have; no operation takes them as its type. */
+  twInt8 = 0,
+  twFloat8e4m3 = 10
 } twDataType_t;
 
 /* Operators; the numbers are NCCL's. fp16 and bf16 are accumulated in fp32 and rounded once; see docs/collectives.md.
@@ -257,6 +260,71 @@ TW_API twResult_t twBarrier(twComm_t comm, void* stream);
  * may send to itself within a group. */
 TW_API twResult_t twSend(const void* send, size_t count, twDataType_t dtype, int peer, twComm_t comm, void* stream);
 TW_API twResult_t twRecv(void* recv, size_t count, twDataType_t dtype, int peer, twComm_t comm, void* stream);
+
+/* ---- GPUs -----------------------------------------------------------------------------------------------------------
+ */
+
+/* Every operation above also takes memory of a GPU: send and recv both on the GPU that twCommInitGpu was given,
+ * `stream` a cudaStream_t of it (NULL: the default stream). The call enqueues one kernel and returns; the result is
+ * there in the order of the stream. The call may be captured into a graph, and nothing of its order is fixed then:
+ * graphs and eager calls may follow each other in any order that is the same on all ranks. Operations of one
+ * communicator may be on several streams where events order them. Within a group, sends and receives become one kernel
+ * when the group ends.
+ *
+ * An error on the GPU, a rank that does not come for operationTimeoutMs among them, is told by twCommGetAsyncError and
+ * by the next call; kernels that wait return then, and those that follow do nothing. Ranks that disagree about a call
+ * are found by that bound.
+ *
+ * Where the ranks' GPUs cannot reach each other's memory (other hosts, no NVLink or PCIe peer access), and with
+ * TENSORWIRE_PATH=host, operations go through host memory: the call waits for the stream, and cannot be captured. A log
+ * line says so once. */
+
+/* Makes the communicator ready for GPU memory. All ranks call it, each with its GPU (a number of CUDA's runtime; -1:
+ * the current device of the calling thread). Ranks may share a GPU. Loads all kernels, so that nothing is left to be
+ * done when a graph is captured. Without it the first collective on GPU memory does the same with the GPU of its
+ * buffers, if its stream is not being captured. A second call does nothing.
+ * @errors twInvalidArgument, twInvalidUsage, twSystemError (no CUDA in this build, no driver, no such GPU) */
+TW_API twResult_t twCommInitGpu(twComm_t comm, int device);
+
+/* How the operations on GPU memory travel: "peer" (between GPUs' memories), "host" (through host memory), or "" before
+ * twCommInitGpu. The text is valid as long as the library.
+ * @errors twInvalidArgument, twInvalidUsage */
+TW_API twResult_t twCommGpuPath(twComm_t comm, const char** path);
+
+/* What a decode step does after each row-parallel matrix product, for twFusedAllReduceRmsNorm. Memory of the GPU,
+ * tensors aligned to 16 bytes and contiguous, `rows` x `hidden` elements where not said otherwise. A row is a whole
+ * number of 16-byte units. Begin with TW_FUSED_RMS_NORM_INITIALIZER. */
+typedef struct {
+  size_t size;            /* sizeof(twFusedRmsNorm_t), by the initializer */
+  const void* in;         /* this rank's part of the sum */
+  const void* residualIn; /* the same on all ranks */
+  const void* weight;     /* `hidden` elements */
+  void* residualOut;      /* sum over ranks of in, rounded; + residualIn, rounded. May be `in` or `residualIn` */
+  void* normOut;          /* residualOut of each row / sqrt(mean of its squares + epsilon) * weight. May be `in` */
+  size_t rows;            /* tokens */
+  size_t hidden;
+  float epsilon; /* default 1e-6 */
+  int onePlus;   /* 1: * (1 + weight), as Gemma does; default 0 */
+
+  /* The norm once more, quantised; normOut may be NULL then. One byte an element, aligned to 8. */
+  void* quantOut; /* NULL: not wanted */
+  int quantType;  /* twFloat8e4m3 or twInt8 */
+  /* quantOut = normOut / scale, rounded to nearest even, at most the type's largest in magnitude (448, 127). With
+   * quantScale (a float of the GPU) that is the scale; without, each row has its own, its largest magnitude / 448
+   * (127), which goes to rowScales. */
+  const float* quantScale;
+  float* rowScales; /* `rows` floats of the GPU */
+} twFusedRmsNorm_t;
+
+#define TW_FUSED_RMS_NORM_INITIALIZER \
+  { sizeof(twFusedRmsNorm_t), NULL, NULL, NULL, NULL, NULL, 0, 0, 1e-6F, 0, NULL, 0, NULL, NULL }
+
+/* All-reduce, residual addition and RMSNorm in one kernel; fp16, bf16 and fp32, accumulated in fp32. All ranks get the
+ * same bits.
+ * @errors twInvalidArgument (alignment, a row too long for the kernel), twInvalidUsage (GPUs that do not reach each
+ * other, or no twCommInitGpu before), and the final ones */
+TW_API twResult_t twFusedAllReduceRmsNorm(const twFusedRmsNorm_t* what, twDataType_t dtype, twComm_t comm,
+                                          void* stream);
 
 /* ---- Memory -------------------------------------------------------------------------------------------------------
  */

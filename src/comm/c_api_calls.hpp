@@ -1,6 +1,7 @@
 // What the functions of the C API have in common: refusals, and running or queueing an operation.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,23 @@ inline twResult_t refuse(twComm_t comm, twResult_t result, std::string line) noe
 
 inline twResult_t no_communicator(const char* call) noexcept {
   return refuse(twInvalidArgument, std::string{call} + ": the communicator is null");
+}
+
+/// Nothing: there is no such element type.
+inline std::optional<tensorwire::collective::DType> dtype_from(int dtype) noexcept {
+  using tensorwire::collective::DType;
+  switch (dtype) {
+    case twInt32:
+      return DType::kInt32;
+    case twFloat16:
+      return DType::kFloat16;
+    case twFloat32:
+      return DType::kFloat32;
+    case twBfloat16:
+      return DType::kBfloat16;
+    default:
+      return std::nullopt;
+  }
 }
 
 /// Runs `body(communicator)` while the handle is this thread's.

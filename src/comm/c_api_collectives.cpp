@@ -4,27 +4,13 @@
 #include <string>
 
 #include "comm/c_api_calls.hpp"
+#include "comm/c_api_gpu.hpp"
 #include "comm/c_api_group.hpp"
 
 using namespace tensorwire;
 using collective::Collective;
 
 namespace {
-
-std::optional<collective::DType> dtype_from(int dtype) noexcept {
-  switch (dtype) {
-    case twInt32:
-      return collective::DType::kInt32;
-    case twFloat16:
-      return collective::DType::kFloat16;
-    case twFloat32:
-      return collective::DType::kFloat32;
-    case twBfloat16:
-      return collective::DType::kBfloat16;
-    default:
-      return std::nullopt;
-  }
-}
 
 std::optional<collective::Op> op_from(int op) noexcept {
   switch (op) {
@@ -56,14 +42,19 @@ twResult_t submit(const Arguments& arguments, Operation what) noexcept {
     const auto problem = [&](const std::string& why) {
       return handle.refuse(twInvalidArgument, std::string{arguments.call} + ": " + why);
     };
-    if (arguments.stream != nullptr)
-      return problem("streams are for GPU memory, which this library does not know. Pass NULL");
     const auto dtype = dtype_from(arguments.dtype);
     const auto op = op_from(arguments.op);
     if (!dtype) return problem("the element type is unknown");
     if (!op) return problem("the operator is unknown");
     what.dtype = *dtype;
     if constexpr (requires { what.op; }) what.op = *op;
+    const BufferPlace place = place_of(what);
+    if (place.is_mixed) return problem("one buffer is memory of a GPU, and the other is not of the same GPU");
+    if (place.gpu) {
+      if (const auto why = communicator.problem_with(what)) return problem(*why);
+      return submit_to_gpu({arguments.call, handle, *place.gpu, arguments.stream}, what);
+    }
+    if (arguments.stream != nullptr) return problem("streams are for memory of a GPU. Pass NULL");
     if (!thread_group().is_open()) {
       if constexpr (requires { what.op; }) {
         return handle.result_of(communicator.run(what));

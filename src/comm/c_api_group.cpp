@@ -46,6 +46,13 @@ void ThreadGroup::add(twComm& handle, const comm::Call& call) {
 
 void ThreadGroup::add(twComm& handle, const comm::Transfer& transfer) { work_of(handle).transfers.push_back(transfer); }
 
+void ThreadGroup::add(const GpuCall& call, const comm::Transfer& transfer) {
+  std::vector<Work::OnStream>& all = work_of(call.handle).on_gpu;
+  const auto found = std::ranges::find_if(all, [&](const auto& one) { return one.call.stream == call.stream; });
+  Work::OnStream& of_stream = found != all.end() ? *found : all.emplace_back(call);
+  of_stream.transfers.push_back(transfer);
+}
+
 twResult_t ThreadGroup::end() {
   if (--depth_ != 0) return twSuccess;
   const twResult_t set_up = finish_set_ups();
@@ -58,6 +65,11 @@ twResult_t ThreadGroup::end() {
   for (const Work& one : work) {
     uses.push_back(std::make_unique<HandleInUse>(*one.handle));
     if (const twResult_t ready = one.handle->ready("twGroupEnd", *uses.back()); ready != twSuccess) return ready;
+  }
+  for (const Work& one : work) {
+    for (const Work::OnStream& messages : one.on_gpu) {
+      if (const twResult_t result = run_on_gpu(messages.call, messages.transfers); result != twSuccess) return result;
+    }
   }
   return run(work);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "comm/c_api_gpu.hpp"
 #include "comm/c_api_handle.hpp"
 
 class ThreadGroup {
@@ -12,13 +13,15 @@ class ThreadGroup {
   [[nodiscard]] bool is_open() const noexcept { return depth_ != 0; }
   void start() noexcept { ++depth_; }
   /// Runs everything when the outermost group ends: for each communicator its collectives in the order of the calls,
-  /// then all its messages together. Returns the first error; the rest of that communicator's operations is dropped
-  /// then.
+  /// then all its messages together (those of GPUs first, by stream). Returns the first error; the rest of that
+  /// communicator's operations is dropped then.
   twResult_t end();
 
   /// @param call its counts are copied
   void add(twComm& handle, const tensorwire::comm::Call& call);
   void add(twComm& handle, const tensorwire::comm::Transfer& transfer);
+  /// On memory of a GPU.
+  void add(const GpuCall& call, const tensorwire::comm::Transfer& transfer);
   /// *handle is being set up in a thread; where that fails it becomes null and is deleted.
   void add_set_up(twComm_t* handle) { set_ups_.push_back(handle); }
 
@@ -31,6 +34,13 @@ class ThreadGroup {
     std::vector<tensorwire::comm::Call> calls;
     std::vector<std::vector<std::uint64_t>> counts;  ///< by call
     std::vector<tensorwire::comm::Transfer> transfers;
+    struct OnStream {
+      explicit OnStream(const GpuCall& first) : call(first) {}
+
+      GpuCall call;
+      std::vector<tensorwire::comm::Transfer> transfers;
+    };
+    std::vector<OnStream> on_gpu;
     std::size_t begun = 0;
     bool under_way = false;
     twResult_t result = twInProgress;

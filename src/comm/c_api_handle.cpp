@@ -85,6 +85,36 @@ twResult_t twComm::result_of(bool done) noexcept {
   return result == twInvalidArgument ? refuse(result, error->line) : end_with(result, error->line);
 }
 
+twResult_t twComm::set_up_gpu(int device) noexcept try {
+  if (gpu_ != nullptr) return twSuccess;
+  auto made = comm::GpuSide::create(*group_, device, options_);
+  const std::scoped_lock lock{mutex_};
+  gpu_ = std::move(made);
+  return twSuccess;
+} catch (const Error& error) {
+  return refuse(twSystemError, error.what());
+} catch (const std::exception& error) {
+  return end_with(twInternalError, error.what());
+}
+
+twResult_t twComm::result_of(const char* call, cuda::Status status) noexcept {
+  switch (status) {
+    case cuda::Status::kOk:
+      return twSuccess;
+    case cuda::Status::kInvalid:
+      return refuse(
+          twInvalidArgument,
+          std::string{call} + ": a tensor of the GPU is not aligned as it must be, or of a size that does not fit");
+    case cuda::Status::kNotLaunched:
+      return end_with(twSystemError, std::string{call} + ": CUDA refused the launch: " + gpu_->launch_error());
+    case cuda::Status::kFailed:
+      break;
+  }
+  const auto failure = gpu_->failure();
+  return failure ? end_with(to_result(failure->kind), failure->line)
+                 : end_with(twInternalError, std::string{call} + ": failed without a reason");
+}
+
 twResult_t twComm::ready(const char* call, const HandleInUse& mine) noexcept {
   const auto refuse_usage = [&](const char* why) { return refuse(twInvalidUsage, std::string{call} + ": " + why); };
   // The thread that aborts has it just now.
@@ -106,11 +136,13 @@ twResult_t twComm::state_seen_from_outside() const noexcept {
   if (now != twSuccess) return now;
   const std::scoped_lock lock{mutex_};
   const auto failed = group_ != nullptr ? group_->failed_rank() : std::nullopt;
-  if (!failed) return now;
+  if (!failed) {
+    const auto of_gpu = gpu_ != nullptr ? gpu_->failure() : std::nullopt;
+    return of_gpu ? to_result(of_gpu->kind) : now;
+  }
   return failed->kind == bootstrap::FailureKind::kDisagrees ? twDisagreement : twRemoteError;
 }
 
-/// The first error stays.
 twResult_t twComm::end_with(twResult_t result, std::string line) noexcept {
   const twResult_t before = state();
   if (before != twSuccess && before != twInProgress) return before;
@@ -126,7 +158,8 @@ void twComm::set_line(std::string line) noexcept {
 
 std::string twComm::last_line() const {
   const std::scoped_lock lock{mutex_};
-  return line_;
+  const auto of_gpu = gpu_ != nullptr && state() == twSuccess ? gpu_->failure() : std::nullopt;
+  return of_gpu ? of_gpu->line : line_;
 }
 
 void twComm::close() noexcept {
@@ -155,16 +188,20 @@ void twComm::leave_behind(std::span<const int> excluded, const std::string& reas
 void twComm::give_back() noexcept {
   std::unique_ptr<comm::Communicator> communicator;
   std::unique_ptr<bootstrap::Group> group;
+  std::unique_ptr<comm::GpuSide> gpu;
   {
     const std::scoped_lock lock{mutex_};
+    gpu = std::move(gpu_);
     communicator = std::move(communicator_);
     group = std::move(group_);
   }
+  gpu.reset();
   communicator.reset();
 }
 
 void twComm::interrupt(const std::string& reason) noexcept {
   const std::scoped_lock lock{mutex_};
+  if (gpu_ != nullptr) gpu_->abort(rank());
   if (communicator_ != nullptr) communicator_->abort(reason);
 }
 

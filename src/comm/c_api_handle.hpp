@@ -13,6 +13,7 @@
 #include "bootstrap/group.hpp"
 #include "bootstrap/meeting_places.hpp"
 #include "comm/communicator.hpp"
+#include "comm/gpu/gpu_side.hpp"
 #include "tensorwire/tensorwire.h"
 
 class HandleInUse;
@@ -46,8 +47,16 @@ struct twComm {
   [[nodiscard]] tensorwire::bootstrap::Group& group() noexcept { return *group_; }
   /// Null once closed.
   [[nodiscard]] tensorwire::comm::Communicator* communicator() noexcept { return communicator_.get(); }
+  /// Joins the GPUs of all ranks: a collective call, where it was not made before. Needs the handle in use.
+  twResult_t set_up_gpu(int device) noexcept;
+  /// Null before.
+  [[nodiscard]] tensorwire::comm::GpuSide* gpu() noexcept { return gpu_.get(); }
+  /// The result of a launch; `call` goes into the line.
+  twResult_t result_of(const char* call, tensorwire::cuda::Status status) noexcept;
   /// Takes over what the communicator says of its last call, and returns it as a result.
   twResult_t result_of(bool done) noexcept;
+  /// Of an error that is final. The first one stays, and is the result.
+  twResult_t end_with(twResult_t result, std::string line) noexcept;
   /// Of a call that may not be made: the state stays.
   twResult_t refuse(twResult_t result, std::string line) noexcept;
 
@@ -69,7 +78,6 @@ struct twComm {
  private:
   friend class HandleInUse;
 
-  twResult_t end_with(twResult_t result, std::string line) noexcept;
   void set_line(std::string line) noexcept;
   void give_back() noexcept;
 
@@ -84,6 +92,7 @@ struct twComm {
   std::string line_;
   std::unique_ptr<tensorwire::bootstrap::Group> group_;
   std::unique_ptr<tensorwire::comm::Communicator> communicator_;
+  std::unique_ptr<tensorwire::comm::GpuSide> gpu_;  ///< after the first call with memory of a GPU
   std::shared_ptr<const tensorwire::bootstrap::MeetingPlaces> meeting_places_;
 };
 

@@ -91,6 +91,7 @@ std::optional<std::string> Communicator::problem_with(const Call& call) const { 
 std::optional<std::string> Communicator::problem_with(const Transfer& transfer) const {
   return state_->argument_problem(transfer);
 }
+collective::Extent Communicator::extent_of(const Call& call) const { return state_->extent_of(call); }
 void Communicator::deregister_buffer(const void* address, std::size_t bytes) noexcept {
   state_->link().forget(address, bytes);
 }

@@ -152,6 +152,9 @@ class Communicator {
   [[nodiscard]] std::optional<std::string> problem_with(const Call& call) const;
   [[nodiscard]] std::optional<std::string> problem_with(const Transfer& transfer) const;
 
+  /// How many elements the buffers of a call have on this rank.
+  [[nodiscard]] collective::Extent extent_of(const Call& call) const;
+
   /// Registers memory ahead of its first use, which otherwise pays for it. False: see error().
   [[nodiscard]] bool register_buffer(const void* address, std::size_t bytes) noexcept;
   /// Likewise, for peers to write results into it.

@@ -102,10 +102,7 @@ std::optional<std::string> Communicator::State::argument_problem(const Call& cal
     }
   }
   const collective::Shape shape = shape_of(call, config_.ranks);
-  collective::BuildOptions options;
-  options.counts = call.counts;
-  collective::Extent extent = collective::extent(shape, config_.rank, options);
-  if (call.collective == Collective::kBroadcast && static_cast<int>(config_.rank) != call.root) extent.input = 0;
+  const collective::Extent extent = extent_of(call);
   if ((extent.input != 0 && call.in == nullptr) || (extent.output != 0 && call.out == nullptr)) {
     return "a buffer is null";
   }
@@ -120,6 +117,14 @@ std::optional<std::string> Communicator::State::argument_problem(const Call& cal
   if (!call.counts.empty()) return "input and output overlap; where blocks differ in size they must be disjoint";
   if (is_in_place(call, shape, config_.rank)) return std::nullopt;
   return "input and output overlap in part; they may be in place or disjoint";
+}
+
+collective::Extent Communicator::State::extent_of(const Call& call) const {
+  collective::BuildOptions options;
+  options.counts = call.counts;
+  collective::Extent extent = collective::extent(shape_of(call, config_.ranks), config_.rank, options);
+  if (call.collective == Collective::kBroadcast && static_cast<int>(config_.rank) != call.root) extent.input = 0;
+  return extent;
 }
 
 /// Memory that cannot be registered is staged: copied to, or from, memory that can.

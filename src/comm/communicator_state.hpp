@@ -35,6 +35,7 @@ class Communicator::State final : public TracedActions {
   /// Waits for the operation under way.
   bool finish() noexcept;
   [[nodiscard]] std::optional<std::string> argument_problem(const Call& call) const;
+  [[nodiscard]] collective::Extent extent_of(const Call& call) const;
   [[nodiscard]] std::optional<std::string> argument_problem(const Transfer& transfer) const;
   bool register_output(void* address, std::size_t bytes) noexcept;
   bool register_buffer(const void* address, std::size_t bytes) noexcept;

@@ -8,6 +8,7 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "base/bytes.hpp"
@@ -210,8 +211,8 @@ std::vector<int> devices_of(std::span<const Card> cards, std::uint64_t process) 
 
 void check_options(const CommunicatorOptions& options) {
   const std::string what = fmt::format("set up GPU memory for rank {} of {}", options.rank, options.ranks);
-  if (options.ranks < 2 || options.ranks > static_cast<int>(kMaxRanks)) {
-    throw Error(what, fmt::format("there may be 2 to {} ranks", kMaxRanks));
+  if (options.ranks < 1 || options.ranks > static_cast<int>(kMaxRanks)) {
+    throw Error(what, fmt::format("there may be 1 to {} ranks", kMaxRanks));
   }
   if (options.rank < 0 || options.rank >= options.ranks) throw Error(what, "there is no such rank");
   for (const std::uint32_t bytes : {options.line_data_bytes, options.round_bytes, options.slot_bytes}) {
@@ -226,12 +227,12 @@ void check_options(const CommunicatorOptions& options) {
 Met meet(const CommunicatorOptions& options) {
   check_options(options);
   const auto me = static_cast<std::size_t>(options.rank);
-  FdInbox inbox;
+  std::optional<FdInbox> inbox;
   const std::uint64_t inbox_token = entropy64();
 
   std::vector<Card> cards;
   for (const Bytes& bytes :
-       all_through(options.exchange, [&] { return encoded(own_card(options, inbox, inbox_token)); })) {
+       all_through(options.exchange, [&] { return encoded(own_card(options, inbox.emplace(), inbox_token)); })) {
     cards.push_back(card_of(bytes));
   }
   check_cards(cards);
@@ -270,7 +271,7 @@ Met meet(const CommunicatorOptions& options) {
     }
     const Ps deadline = monotonic_now() + options.setup_bound;
     for (; elsewhere > 0; --elsewhere) {
-      const FdInbox::Delivery delivery = inbox.receive(inbox_token, deadline);
+      const FdInbox::Delivery delivery = inbox->receive(inbox_token, deadline);
       if (delivery.sender >= cards.size() || met.scratch[delivery.sender] != nullptr) {
         throw Error("receive GPU memory of other ranks", fmt::format("rank {} came twice", delivery.sender));
       }

@@ -1,0 +1,178 @@
+#include "comm/gpu/gpu_side.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace tensorwire::comm {
+
+namespace {
+
+/// How soon waiting kernels hear of a rank that died, and of an abort that a signal handler asked for.
+constexpr std::chrono::milliseconds kWatchEvery{5};
+constexpr Ps kNoBound = 90 * 24 * 3600 * kSecond;
+
+void check_gpu(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  throw Error{what, cudaGetErrorString(error), "Is there such a GPU, and a driver as new as this build?"};
+}
+
+/// Pinned host memory. Owns it.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  ~PinnedMemory() { cudaFreeHost(data_); }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+
+  /// What was in it may be lost. @throws Error
+  [[nodiscard]] std::byte* of(std::size_t bytes) {
+    if (bytes <= bytes_) return data_;
+    cudaFreeHost(std::exchange(data_, nullptr));
+    bytes_ = 0;
+    void* memory = nullptr;
+    check_gpu(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "allocate pinned memory");
+    data_ = static_cast<std::byte*>(memory);
+    bytes_ = bytes;
+    return data_;
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+CommErrorKind kind_of(const cuda::Failure& failure, int rank) noexcept {
+  if (failure.kind == cuda::FailureKind::kTimeout) return CommErrorKind::kTimeout;
+  return failure.peer == rank && failure.reporter == rank ? CommErrorKind::kAborted : CommErrorKind::kPeerFailed;
+}
+
+class CudaSide final : public GpuSide {
+ public:
+  CudaSide(bootstrap::Group& group, int device, const CommOptions& options)
+      : group_(group),
+        device_(device),
+        abort_flag_(options.abort_flag),
+        communicator_(join(group, device, options)),
+        watcher_([this] { watch(); }) {}
+  ~CudaSide() override {
+    {
+      const std::scoped_lock lock{mutex_};
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    watcher_.join();
+  }
+  CudaSide(const CudaSide&) = delete;
+  CudaSide& operator=(const CudaSide&) = delete;
+
+  [[nodiscard]] int device() const noexcept override { return device_; }
+  [[nodiscard]] bool reaches_peers() const noexcept override { return communicator_ != nullptr; }
+
+  cuda::Status launch(const Call& call, void* stream) noexcept override {
+    return noted(communicator_->all_reduce(call.in, call.out, call.count, call.dtype, call.op,
+                                           static_cast<cuda::Stream>(stream)));
+  }
+  cuda::Status launch(const cuda::AddNorm& what, collective::DType dtype, void* stream) noexcept override {
+    return noted(communicator_->all_reduce_add_norm(what, dtype, static_cast<cuda::Stream>(stream)));
+  }
+  [[nodiscard]] std::string launch_error() const override { return cudaGetErrorString(launch_error_); }
+
+  [[nodiscard]] HostMemory host_memory(std::size_t in_bytes, std::size_t out_bytes) override {
+    return {host_in_.of(in_bytes), host_out_.of(out_bytes)};
+  }
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
+    const auto on = static_cast<cudaStream_t>(stream);
+    if (bytes != 0) check_gpu(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on), "copy between GPU and host");
+    check_gpu(cudaStreamSynchronize(on), "wait for a stream");
+  }
+
+  void abort(int peer) noexcept override {
+    if (communicator_ != nullptr) communicator_->abort(peer);
+  }
+  [[nodiscard]] std::optional<CommError> failure() const override {
+    const auto failed = communicator_ != nullptr ? communicator_->failure() : std::nullopt;
+    if (!failed) return std::nullopt;
+    return CommError{kind_of(*failed, communicator_->rank()), failed->peer, communicator_->failure_text()};
+  }
+
+ private:
+  /// Null where the GPUs cannot reach each other: on all ranks.
+  static std::unique_ptr<cuda::Communicator> join(bootstrap::Group& group, int device, const CommOptions& options) {
+    try {
+      return std::make_unique<cuda::Communicator>(options_of(group, device, options));
+    } catch (const Error& error) {
+      group.throw_if_failed("join the GPUs");
+      cudaDeviceProp properties{};
+      check_gpu(cudaGetDeviceProperties(&properties, device), "use a GPU");
+      log_warn(fmt::format("operations on GPU memory go through host memory: {}", error.what()));
+      return nullptr;
+    }
+  }
+  static cuda::CommunicatorOptions options_of(bootstrap::Group& group, int device, const CommOptions& options) {
+    cuda::CommunicatorOptions made;
+    made.rank = group.rank();
+    made.ranks = group.world_size();
+    made.device = device;
+    made.exchange = [&group](std::span<const std::byte> mine) { return group.all_gather(mine); };
+    made.operation_bound = options.operation_timeout == 0 ? kNoBound : options.operation_timeout;
+    return made;
+  }
+
+  cuda::Status noted(cuda::Status status) noexcept {
+    if (status == cuda::Status::kNotLaunched) launch_error_ = cudaGetLastError();
+    return status;
+  }
+
+  /// While graphs replay, no code of this library runs in the application's threads.
+  void watch() {
+    std::unique_lock lock{mutex_};
+    while (!wake_.wait_for(lock, kWatchEvery, [this] { return stopping_; })) {
+      if (abort_flag_ != nullptr && abort_flag_->load(std::memory_order_relaxed)) abort(group_.rank());
+      if (!group_.failed()) continue;
+      const auto failed = group_.failed_rank();
+      abort(failed ? failed->rank : group_.rank());
+    }
+  }
+
+  bootstrap::Group& group_;
+  int device_;
+  const std::atomic<bool>* abort_flag_;
+  std::unique_ptr<cuda::Communicator> communicator_;
+  PinnedMemory host_in_, host_out_;
+  cudaError_t launch_error_ = cudaSuccess;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread watcher_;  ///< last: it uses all the others
+};
+
+}  // namespace
+
+std::unique_ptr<GpuSide> GpuSide::create(bootstrap::Group& group, int device, const CommOptions& options) {
+  return std::make_unique<CudaSide>(group, device, options);
+}
+
+int GpuSide::current_device() {
+  int device = 0;
+  check_gpu(cudaGetDevice(&device), "use memory of a GPU");
+  return device;
+}
+
+bool GpuSide::is_capturing(void* stream) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
+  if (error == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+  static_cast<void>(cudaGetLastError());  // not to be found by the application's next question
+  return error == cudaErrorStreamCaptureImplicit;
+}
+
+}  // namespace tensorwire::comm
