@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,11 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "cli/doctor_status.hpp"
+#include "cli/prove/prove.hpp"
+#include "cli/prove/switch_dump.hpp"
 #include "host/activity.hpp"
 #include "host/read/read.hpp"
+#include "host/switch_view.hpp"
 #include "host/tree/live_tree.hpp"
 
 namespace tensorwire::cli {
@@ -31,6 +35,9 @@ struct WatchFlags {
   std::string interval = "2s";
   std::uint32_t count = 0;
   bool json = false;
+  bool prove = false;
+  std::string switch_file;
+  ProveFlags burst;
 };
 
 std::string rate(Count bytes, double seconds) {
@@ -80,16 +87,40 @@ json json_of(const host::PortActivity& port) {
           {"verdicts", port.verdicts}};
 }
 
-void show(const std::vector<host::PortActivity>& ports, Ps elapsed, bool as_json) {
+/// What the switch says of itself between two looks at its dump, where there is one.
+class SwitchLooks {
+ public:
+  explicit SwitchLooks(const std::string& file) {
+    if (!file.empty()) dump_.emplace(file);
+  }
+  [[nodiscard]] std::vector<std::string> lines() {
+    if (!dump_) return {"switch queue: unknown (no host sees it; --switch FILE imports what the switch prints)"};
+    const host::SwitchCounters before = dump_->counters();
+    if (dump_->refresh()) return host::switch_lines(host::moved(before, dump_->counters()), std::nullopt);
+    if (!first_) return {"switch queue: unknown (no newer dump since the last look)"};
+    first_ = false;
+    auto all = host::switch_lines(before, std::nullopt);
+    all.emplace_back("(of the switch: since its counters were cleared)");
+    return all;
+  }
+
+ private:
+  std::optional<SwitchDump> dump_;
+  bool first_ = true;
+};
+
+void show(const std::vector<host::PortActivity>& ports, Ps elapsed, const std::vector<std::string>& of_switch,
+          bool as_json) {
   const double seconds = static_cast<double>(elapsed) / static_cast<double>(kSecond);
   if (as_json) {
     json all = json::array();
     for (const host::PortActivity& port : ports) all.push_back(json_of(port));
-    fmt::print("{}\n", json{{"seconds", seconds}, {"ports", std::move(all)}}.dump());
+    fmt::print("{}\n", json{{"seconds", seconds}, {"ports", std::move(all)}, {"switch", of_switch}}.dump());
   } else {
     if (::isatty(STDOUT_FILENO) == 1) fmt::print("{}", kClear);
     for (const host::PortActivity& port : ports) fmt::print("{}", table_of(port, seconds));
-    fmt::print("what the switch's queues do cannot be seen from a host; {:.1f} s\n", seconds);
+    for (const std::string& line : of_switch) fmt::print("{}\n", line);
+    fmt::print("{:.1f} s\n", seconds);
   }
   std::fflush(stdout);
 }
@@ -102,6 +133,8 @@ int watch(const WatchFlags& flags) {
   const Ps interval = parse_duration(flags.interval);
   if (interval < kShortest)
     throw Error{"--interval " + flags.interval, "counters need at least 100ms between two looks"};
+  if (flags.prove) return prove(flags.burst, interval, flags.switch_file, flags.json);
+  SwitchLooks of_switch{flags.switch_file};
   host::LiveTree tree;
   host::Host before = host::read_host(tree);
   if (before.rdma.value_or({}).empty())
@@ -111,7 +144,7 @@ int watch(const WatchFlags& flags) {
     sleep_until(then + interval);
     host::Host after = host::read_host(tree);
     const Ps now = monotonic_now();
-    show(host::activity_between(before, after, now - then), now - then, flags.json);
+    show(host::activity_between(before, after, now - then), now - then, of_switch.lines(), flags.json);
     before = std::move(after);
     then = now;
   }
@@ -127,6 +160,10 @@ void add_doctor_watch(Command& doctor, int& status, bool& done) {
   command.option("--interval", flags->interval, "time between two looks").shows_default();
   command.option("--count", flags->count, "how many looks (default: until it is interrupted)");
   command.flag("--json", flags->json, "a line of JSON for each look");
+  command.option("--switch", flags->switch_file, "a file with what the switch prints about its queues and PFC frames");
+  command.flag("--prove", flags->prove,
+               "send a burst between two hosts and prove from both ends' counters where it rides");
+  flags->burst.add_to(command);
   command.runs([flags, &status, &done] {
     done = true;
     status = verdict_of([&] { return watch(*flags); });

@@ -23,8 +23,15 @@ constexpr Naming kBnxtNaming = {
     "tx_bytes_pri{}", "rx_bytes_pri{}", "tx_pfc_ena_frames_pri{}", "rx_pfc_ena_frames_pri{}", "", ""};
 constexpr Naming kIceNaming = {"", "", "tx_priority_{}_xoff.nic", "rx_priority_{}_xoff.nic", "", ""};
 
-constexpr const Naming& naming_of(NicFamily family) {
-  return family == NicFamily::kBroadcom ? kBnxtNaming : family == NicFamily::kIntel ? kIceNaming : kMlx5Naming;
+/// Which of them the driver uses: its other names give it away.
+const Naming& naming_in(const Fact<Counters>& statistics) {
+  for (const auto& [name, value] : statistics.value_or({})) {
+    if (name.find("_bytes_pri") != std::string::npos || name.find("_ena_frames_pri") != std::string::npos) {
+      return kBnxtNaming;
+    }
+    if (name.starts_with("rx_priority_") || name.starts_with("tx_priority_")) return kIceNaming;
+  }
+  return kMlx5Naming;
 }
 
 /// What moves when a network is congested or loses packets, as mlx5, bnxt_re and irdma call it.
@@ -59,19 +66,8 @@ Count difference(const Fact<Counters>& before, const Fact<Counters>& after, std:
   return was && is && *is >= *was ? Count{*is - *was} : std::nullopt;
 }
 
-void fill_priorities(const Fact<Counters>& before, const Fact<Counters>& after, const Naming& naming,
-                     PortActivity& port) {
-  for (unsigned p = 0; p < kPriorities; ++p) {
-    const auto moved = [&](std::string_view pattern) -> Count {
-      return pattern.empty() ? std::nullopt : difference(before, after, fmt::format(fmt::runtime(pattern), p));
-    };
-    port.priorities[p] = {moved(naming.sent_bytes),      moved(naming.received_bytes), moved(naming.pauses_sent),
-                          moved(naming.pauses_received), moved(naming.paused_us),      moved(naming.discards)};
-  }
-}
-
 /// The priority of nearly all bytes.
-std::optional<unsigned> main_priority_of(const PortActivity& port, Count PriorityActivity::*bytes) {
+std::optional<unsigned> main_priority_of(const PortActivity& port, BytesOf bytes) {
   std::uint64_t total = 0;
   for (const PriorityActivity& priority : port.priorities) total += (priority.*bytes).value_or(0);
   if (total < kEnoughBytes) return std::nullopt;
@@ -151,7 +147,7 @@ PortActivity activity_of(const PortView& was, const PortView& is, Ps elapsed) {
   }
   if (is.netdev != nullptr && was.netdev != nullptr) {
     port.netdev = is.netdev->name;
-    fill_priorities(was.netdev->statistics, is.netdev->statistics, naming_of(is.device->family), port);
+    port.priorities = priorities_between(was.netdev->statistics, is.netdev->statistics);
     judge_priorities(*is.netdev, port);
     judge_pauses(elapsed, port);
   }
@@ -163,6 +159,19 @@ PortActivity activity_of(const PortView& was, const PortView& is, Ps elapsed) {
 
 bool PriorityActivity::any() const {
   return sent_bytes || received_bytes || pauses_sent || pauses_received || paused_us || discards;
+}
+
+Priorities priorities_between(const Fact<Counters>& before, const Fact<Counters>& after) {
+  const Naming& naming = naming_in(after);
+  Priorities all;
+  for (unsigned p = 0; p < kPriorities; ++p) {
+    const auto moved = [&](std::string_view pattern) -> Count {
+      return pattern.empty() ? std::nullopt : difference(before, after, fmt::format(fmt::runtime(pattern), p));
+    };
+    all[p] = {moved(naming.sent_bytes),      moved(naming.received_bytes), moved(naming.pauses_sent),
+              moved(naming.pauses_received), moved(naming.paused_us),      moved(naming.discards)};
+  }
+  return all;
 }
 
 std::vector<PortActivity> activity_between(const Host& before, const Host& after, Ps elapsed) {

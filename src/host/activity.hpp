@@ -26,11 +26,17 @@ struct PriorityActivity {
   [[nodiscard]] bool any() const;
 };
 
+using Priorities = std::array<PriorityActivity, kPriorities>;
+using BytesOf = std::optional<std::uint64_t> PriorityActivity::*;
+
+/// What the statistics of an interface's driver say by priority, under the names of whichever driver it is.
+[[nodiscard]] Priorities priorities_between(const Fact<Counters>& before, const Fact<Counters>& after);
+
 struct PortActivity {
   std::string device;
   unsigned port = 1;
   std::string netdev;
-  std::array<PriorityActivity, kPriorities> priorities;
+  Priorities priorities;
   std::optional<std::uint64_t> rdma_sent_bytes, rdma_received_bytes;
   /// Counters of congestion control and of loss that moved.
   std::vector<std::pair<std::string, std::uint64_t>> events;

@@ -52,6 +52,8 @@ class Context {
   [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
   [[nodiscard]] int gid_index() const noexcept { return gid_.entry.index; }
   [[nodiscard]] const Gid& gid() const noexcept { return gid_.entry.gid; }
+  /// Of that GID: "eth2"; empty where unknown.
+  [[nodiscard]] const std::string& netdev() const noexcept { return gid_.entry.netdev; }
   [[nodiscard]] ibv_mtu mtu() const noexcept { return mtu_; }
   [[nodiscard]] const ibv_device_attr& limits() const noexcept { return limits_; }
   [[nodiscard]] ibv_context* raw() const noexcept { return context_; }

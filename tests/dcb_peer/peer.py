@@ -12,6 +12,9 @@ VENDOR = 255  # transmission selection
 class Peer:
     def __init__(self, folder):
         self.path = pathlib.Path(folder, "ports.txt")
+        self.clear()
+
+    def clear(self):
         self.path.write_text("")
 
     def add(self, interface, driver="mlx5", dcbx=HOST | IEEE, pfc=0, prio_tc=(1, 0, 2, 3, 4, 5, 6, 7), apps=(), fail_at=0):

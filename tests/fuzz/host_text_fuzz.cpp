@@ -11,6 +11,7 @@
 #include "host/parse/nccl_log.hpp"
 #include "host/parse/pci.hpp"
 #include "host/parse/qos_text.hpp"
+#include "host/parse/switch_counters.hpp"
 #include "host/read/read.hpp"
 #include "host/report.hpp"
 #include "host/tree/escape.hpp"
@@ -56,6 +57,7 @@ void as_tool(std::string_view text) {
   static_cast<void>(parse_dcb_ets(text));
   static_cast<void>(parse_dcbx(text));
   static_cast<void>(parse_mlnx_qos(text));
+  static_cast<void>(parse_switch_counters(text));
   static_cast<void>(parse_ethtool_statistics(text));
   static_cast<void>(parse_nccl_conf(text));
   static_cast<void>(path_in(text));
