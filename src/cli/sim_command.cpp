@@ -20,6 +20,7 @@ struct SimFlags {
   std::string json;
   std::optional<std::uint64_t> seed;
   std::string sweep;
+  std::string capture;
 };
 
 constexpr int kInterruptedStatus = 130;
@@ -36,7 +37,7 @@ int status_of(const Played& played) {
 }
 
 int run_one(const SimFlags& flags) {
-  const Played played = play(read(flags), true);
+  const Played played = play(read(flags), {true, flags.capture});
   if (!flags.json.empty()) replace_file(flags.json, sim_json(played.report, played.run));
   fmt::print("{}", sim_summary(played.report, played.run));
   return status_of(played);
@@ -63,6 +64,8 @@ void add_sim(Command& parent, int& status) {
   command.option("--json", flags->json, "write the report there, too");
   command.option("--seed", flags->seed, "instead of the scenario's");
   command.option("--sweep", flags->sweep, "compare values of a key, on all cores: switch.ecn.min=64KiB,128KiB");
+  command.option("--pcap", flags->capture,
+                 "capture a port for Wireshark: \"leaf 3 port 7\", or \"leaf 3 port 7=FILE\"");
   command.runs([flags, &status] {
     const Interruptible interruptible;
     status = flags->sweep.empty() ? run_one(*flags) : run_sweep(*flags);

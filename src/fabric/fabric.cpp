@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "fabric/port_capture.hpp"
 
 namespace tensorwire::fabric {
 
@@ -26,7 +27,7 @@ Fabric::Fabric(const Topology& topology, const FabricConfig& config)
     p.delay = link.delay;
     p.loss_per_million = link.loss_per_million;
     p.lose_every = link.lose_every;
-    p.lossy = (link.loss_per_million | link.lose_every) != 0;
+    p.tell_special();
     p.free.kind = EventKind::kPortFree;
     p.free.target = port;
   }
@@ -152,7 +153,8 @@ void Fabric::transmit(PortId id, Packet& packet) {
     ++port.counters.data_packets;
     ++counters_.data_packet_hops;
   }
-  if (port.lossy && loses(port, packet)) {
+  if (port.special && port.capture != nullptr) port.capture->record(packet, port.busy_until);
+  if (port.special && loses(port, packet)) {
     ++port.counters.lost;
     ++counters_.lost;
     return packets_.give_back(packet);
@@ -185,7 +187,7 @@ void Fabric::set_link(std::uint32_t link, bool up) {
     if (routes_.link_of[id] != link) continue;
     Port& port = ports_[id];
     port.down = !up;
-    port.lossy = !up || (port.loss_per_million | port.lose_every) != 0;
+    port.tell_special();
     // Nobody is there to be silent for.
     for (std::uint8_t priority = 0; !up && priority < kPriorities; ++priority) {
       port.paused_until[priority] = now_;
@@ -196,11 +198,19 @@ void Fabric::set_link(std::uint32_t link, bool up) {
 
 void Fabric::reroute() { find_ways_around(topology_, down_, routes_); }
 
+void Fabric::capture(PortId id, PortCapture& capture) {
+  ports_[id].capture = &capture;
+  ports_[id].tell_special();
+}
+
 void Fabric::on_arrival(PortId id, Packet& packet) {
-  if (ports_[id].down) {
-    ++ports_[ports_[id].peer].counters.lost;
-    ++counters_.lost;
-    return packets_.give_back(packet);
+  if (ports_[id].special) {
+    if (ports_[id].capture != nullptr) ports_[id].capture->record(packet, now_);
+    if (ports_[id].down) {
+      ++ports_[ports_[id].peer].counters.lost;
+      ++counters_.lost;
+      return packets_.give_back(packet);
+    }
   }
   if (packet.type == PacketKind::kPause) {
     on_pause(id, packet);
@@ -218,6 +228,15 @@ std::string Fabric::name_of(PortId port) const {
   if (ports_[port].of_host) return fmt::format("host {}", port);
   const SwitchId at = ports_[port].node;
   return fmt::format("{} port {}", topology_.switches[at], port - switches_[at].first_port);
+}
+
+PortId Fabric::port_named(const std::string& name) const {
+  for (PortId port = 0; port < ports_.size(); ++port)
+    if (name_of(port) == name) return port;
+  const PortId first = switches_.front().first_port;
+  throw Error{"find port \"" + name + "\"", "the fabric has none of that name",
+              fmt::format("Allowed: \"{}\" to \"{}\", \"{}\" to \"{}\"", name_of(0), name_of(first - 1), name_of(first),
+                          name_of(static_cast<PortId>(ports_.size() - 1)))};
 }
 
 Ps Fabric::paused_time(PortId id, std::uint8_t priority) const noexcept {

@@ -107,6 +107,8 @@ class Fabric {
   void set_link(std::uint32_t link, bool up);
   /// All switches learn which links are down.
   void reroute();
+  /// Records what passes a port. The capture lives as long as the fabric runs.
+  void capture(PortId port, PortCapture& capture);
   /// run() returns after this event.
   void stop() noexcept { stopped_ = true; }
 
@@ -127,6 +129,8 @@ class Fabric {
   [[nodiscard]] std::uint64_t events() const noexcept { return events_.popped(); }
   /// "leaf 3 port 7", "host 12".
   [[nodiscard]] std::string name_of(PortId port) const;
+  /// @throws Error when there is none.
+  [[nodiscard]] PortId port_named(const std::string& name) const;
   /// The ports that a packet of this connection leaves by, from the host to the last switch, as links are now.
   [[nodiscard]] std::vector<PortId> path_of(HostId from, const transport::QueuePair& qp) const;
   /// A deadlock: switches' ports, each of which is paused because packets from it wait at the next one, the last one's

@@ -63,6 +63,8 @@ void Fabric::send_from_host(PortId id) {
   packet.flow = flow_of(packet.source, packet.destination, desc_.av->udp_source_port);
   packet.priority = priority_of(desc_.av->traffic_class);
   packet.ecn = desc_.av->traffic_class & wire::kEcnMask;
+  packet.traffic_class = desc_.av->traffic_class;
+  packet.udp_source_port = desc_.av->udp_source_port;
   packet.slot_header = nullptr;
   if (wire::traits(desc_.headers.opcode).begins() && desc_.piece_count != 0 && desc_.pieces[0].mr != nullptr) {
     const auto& memory = static_cast<const SparseMemory&>(*desc_.pieces[0].mr->ops);

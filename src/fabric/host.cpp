@@ -27,6 +27,7 @@ Host::Host(HostId id, const HostConfig& host_config, const EngineConfig& engine_
   for (std::size_t priority = 1; priority < kPriorities; ++priority) {
     (void)engine.create_path({.window_bytes = kPathWindow});
   }
+  engine.set_cnp_path(priority_of(engine_config.dcqcn.cnp_traffic_class));
 }
 
 QueuePair& Host::create_qp(const ConnectionConfig& connection, QpUser* user) {

@@ -49,6 +49,8 @@ struct alignas(64) Packet : Event {
   HostId destination = 0;
   std::uint64_t flow = 0;  ///< hash of the 5-tuple
   wire::Headers headers;
+  std::uint16_t udp_source_port = 0;
+  std::uint8_t traffic_class = 0;
   const std::byte* slot_header = nullptr;  ///< the only bytes that travel (sparse_memory.hpp)
 };
 static_assert(sizeof(Packet) <= 192);

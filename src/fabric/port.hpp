@@ -9,6 +9,8 @@
 
 namespace tensorwire::fabric {
 
+class PortCapture;
+
 /// Who goes next among the priorities of a port: those of weight 0 strictly before all others, the highest first; the
 /// others share what is left in proportion to their weights (deficit round robin: Shreedhar and Varghese, 1996).
 struct SchedulerConfig {
@@ -35,8 +37,8 @@ struct alignas(64) Port {
   PortId peer = 0;
   std::uint32_t node = 0;  ///< host or switch
   bool of_host = false;
-  bool lossy = false;  ///< loss_per_million or lose_every is not 0, or the link is down
-  bool down = false;   ///< nothing that is sent here arrives
+  bool special = false;  ///< one of: it loses packets, is down, is captured
+  bool down = false;     ///< nothing that is sent here arrives
 
   // ---- sending
   bool wakes = false;  ///< `free` is pushed
@@ -55,6 +57,7 @@ struct alignas(64) Port {
   std::array<std::uint32_t, kPriorities> deficit{};
   std::array<Ps, kPriorities> paused_until{};
   std::array<Ps, kPriorities> paused_since{};
+  PortCapture* capture = nullptr;  ///< of what passes, both ways
   std::uint32_t loss_per_million = 0;
   std::uint32_t lose_every = 0;  ///< every so many data packets, exactly; 0: none
 
@@ -66,6 +69,7 @@ struct alignas(64) Port {
     queued_bytes += packet.wire_bytes;
     if (queued_bytes > counters.longest_queue) counters.longest_queue = queued_bytes;
   }
+  void tell_special() noexcept { special = down || capture != nullptr || (loss_per_million | lose_every) != 0; }
   /// The packet whose turn it is; null when there is none, or all are paused.
   [[nodiscard]] Packet* next(const SchedulerConfig& scheduler) noexcept;
   /// The first packet of a priority, whether it is paused or not; there must be one.

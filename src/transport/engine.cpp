@@ -187,6 +187,8 @@ void Engine::count_withdrawals(Withdrawals* counts) noexcept { impl_->withdrawal
 
 void Engine::set_path_blocked(PathId path, bool blocked) noexcept { impl_->scheduler.set_blocked(path, blocked); }
 
+void Engine::set_cnp_path(PathId path) noexcept { impl_->scheduler.set_cnp_path(path); }
+
 void Engine::doorbell(QueuePair& queue_pair, Ps) noexcept {
   Qp& qp = static_cast<Qp&>(queue_pair);
   if (qp.state() == QpState::kErr) {

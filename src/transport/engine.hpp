@@ -190,6 +190,9 @@ class Engine {
   PathId create_path(const PathConfig& config);
   void set_path_window(PathId path, std::uint64_t window_bytes);
   void set_path_blocked(PathId path, bool blocked) noexcept;
+  /// From now on, CNPs of all queue pairs go out when this path may send, as in a class of service of their own: a
+  /// queue pair whose own path is blocked still tells of marks. Set-up path.
+  void set_cnp_path(PathId path) noexcept;
   /// For a link whose peers read messages where the sender has them (withdrawals.hpp). Null: no more.
   void count_withdrawals(Withdrawals* counts) noexcept;
 

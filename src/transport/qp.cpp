@@ -123,7 +123,7 @@ void Qp::on_marked(Ps now) noexcept {
   switch (congestion->on_marked(core.config.dcqcn, now)) {
     case CnpPacer::Verdict::kNow:
       core.notices.cancel(*this);
-      return core.scheduler.control_ready(*this);
+      return core.scheduler.cnp_ready(*this);
     case CnpPacer::Verdict::kLater:
       return core.notices.set(*this, congestion->notice_deadline());
     case CnpPacer::Verdict::kNothing:
@@ -132,7 +132,12 @@ void Qp::on_marked(Ps now) noexcept {
 }
 
 void Qp::on_notice_deadline(Ps now) noexcept {
-  if (congestion->on_notice_deadline(core.config.dcqcn, now)) core.scheduler.control_ready(*this);
+  if (congestion->on_notice_deadline(core.config.dcqcn, now)) core.scheduler.cnp_ready(*this);
+}
+
+void Qp::build_cnp(TxDesc& out) noexcept {
+  congestion->build_cnp(attributes().dest_qpn, qpn(), path(), out);
+  ++core.counters.np_cnp_sent;
 }
 
 void Qp::on_cnp(Ps now) noexcept {

@@ -75,6 +75,7 @@ struct Qp final : QueuePair, QpLinks {
   void on_marked(Ps now) noexcept;
   void on_notice_deadline(Ps now) noexcept;
   void on_cnp(Ps now) noexcept;
+  void build_cnp(TxDesc& out) noexcept;
 
   Core& core;
   Requester requester;

@@ -15,6 +15,7 @@ struct QpLinks {
   std::size_t timer = kNoTimer;
   std::size_t pacing = kNoTimer;
   std::size_t notice = kNoTimer;
+  ListLink<QpLinks> cnp;    ///< of the path that CNPs have to themselves
   ListLink<QpLinks> given;  ///< messages that nothing answers are with the link
 };
 

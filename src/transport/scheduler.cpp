@@ -28,6 +28,12 @@ void Scheduler::control_ready(Qp& qp) noexcept {
   refresh(path);
 }
 
+void Scheduler::cnp_ready(Qp& qp) noexcept {
+  if (cnps_ == nullptr) return control_ready(qp);
+  cnps_->cnps.push_back(qp);
+  refresh(*cnps_);
+}
+
 void Scheduler::reply_ready(Qp& qp) noexcept {
   Path& path = *paths_[qp.path()];
   path.replies.push_back(qp);
@@ -61,6 +67,9 @@ void Scheduler::remove(Qp& qp) noexcept {
   replies_done(qp);
   paths_[qp.path()]->control.remove(qp);
   refresh(*paths_[qp.path()]);
+  if (cnps_ == nullptr) return;
+  cnps_->cnps.remove(qp);
+  refresh(*cnps_);
 }
 
 void Scheduler::given_out(Qp& qp) noexcept { given_.push_back(qp); }
@@ -80,7 +89,8 @@ void Scheduler::release(PathId path, std::uint64_t bytes) noexcept {
 
 void Scheduler::refresh(Path& path) noexcept {
   const bool data = !path.data.empty() && !path.window_full;
-  if (!path.blocked && (data || !path.control.empty() || !path.replies.empty() || !path.unanswered.empty())) {
+  const bool others = !path.replies.empty() || !path.unanswered.empty();
+  if (!path.blocked && (data || path.has_control() || others)) {
     active_.push_back(path);
   } else {
     active_.remove(path);
@@ -95,7 +105,7 @@ std::size_t Scheduler::fill(Ps now, std::uint64_t budget_bytes, std::span<TxDesc
     if (path == nullptr) break;
     // Control packets go last, with a place kept for one: the peer waits for what is asked or answered, and for its
     // acknowledgements only when its window is full.
-    const std::span<TxDesc> first = path->control.empty() ? out : out.first(out.size() - 1);
+    const std::span<TxDesc> first = !path->has_control() ? out : out.first(out.size() - 1);
     path->replies_first = !path->replies_first;
     if (path->replies_first) count = fill_replies(*path, now, budget_bytes, first, count);
     path->unanswered_first = !path->unanswered_first && !path->unanswered.empty();
@@ -119,12 +129,16 @@ void Scheduler::pace(Qp& qp, std::uint32_t payload_bytes, Ps now) noexcept {
 }
 
 std::size_t Scheduler::fill_control(Path& path, std::span<TxDesc> out, std::size_t count) noexcept {
+  while (count < out.size() && !path.cnps.empty()) {
+    Qp& qp = static_cast<Qp&>(*path.cnps.front());
+    path.cnps.remove(qp);
+    if (qp.congestion->owes_cnp()) qp.build_cnp(out[count++]);
+  }
   while (count < out.size() && !path.control.empty()) {
     Qp& qp = static_cast<Qp&>(*path.control.front());
     path.control.remove(qp);
     if (qp.congestion != nullptr && qp.congestion->owes_cnp()) {
-      qp.congestion->build_cnp(qp.attributes().dest_qpn, qp.qpn(), qp.path(), out[count++]);
-      ++qp.core.counters.np_cnp_sent;
+      qp.build_cnp(out[count++]);
       if (qp.responder.owes_control()) path.control.push_back(qp);
     } else if (qp.responder.owes_control()) {
       qp.responder.build_control(out[count++]);

@@ -7,7 +7,7 @@
 // counted them into his own. If they did, two peers that read from each other could wait for each other for ever. Nor
 // do messages that nothing answers (UC, UD), which no acknowledgement would take out of a window again.
 //
-// Invariant: a path is in the active list exactly when it is not blocked and has a control packet, a reply, an
+// Invariant: a path is in the active list exactly when it is not blocked and has a control packet, a CNP, a reply, an
 // unanswered message, or data that its window was not yet found too small for. So has_tx() costs two comparisons.
 #pragma once
 
@@ -47,11 +47,13 @@ struct Path {
   std::uint64_t unanswered_turn_left = kTurnBytes;
   std::uint64_t reply_turn_left = kTurnBytes;
   IntrusiveList<QpLinks, &QpLinks::control> control;
+  IntrusiveList<QpLinks, &QpLinks::cnp> cnps;  ///< of queue pairs of all paths
   IntrusiveList<QpLinks, &QpLinks::replies> replies;
   IntrusiveList<QpLinks, &QpLinks::data> data;
   IntrusiveList<QpLinks, &QpLinks::data> unanswered;
   ListLink<Path> active;
 
+  [[nodiscard]] bool has_control() const noexcept { return !control.empty() || !cnps.empty(); }
   /// One packet always passes, however small the window.
   [[nodiscard]] bool fits(std::uint64_t charge) const noexcept {
     return in_flight == 0 || in_flight + charge <= config.window_bytes;
@@ -66,9 +68,11 @@ class Scheduler {
   [[nodiscard]] const Path& path(PathId path) const noexcept { return *paths_[path]; }
   void set_window(PathId path, std::uint64_t bytes) noexcept;
   void set_blocked(PathId path, bool blocked) noexcept;
+  void set_cnp_path(PathId path) noexcept { cnps_ = paths_[path].get(); }
 
   /// The queue pair owes a control packet / has a reply or a data packet that it may send. Idempotent.
   void control_ready(Qp& qp) noexcept;
+  void cnp_ready(Qp& qp) noexcept;
   void reply_ready(Qp& qp) noexcept;
   void data_ready(Qp& qp) noexcept;
   /// Idempotent.
@@ -99,6 +103,7 @@ class Scheduler {
   static std::size_t fill_control(Path& path, std::span<TxDesc> out, std::size_t count) noexcept;
 
   std::vector<std::unique_ptr<Path>> paths_;
+  Path* cnps_ = nullptr;  ///< null: CNPs go where their queue pairs' other packets go
   IntrusiveList<Path, &Path::active> active_;
   IntrusiveList<QpLinks, &QpLinks::given> given_;
 };

@@ -27,6 +27,8 @@ class PcapWriter {
   /// One datagram: `udp_payload`, at most kMaxUdpPayloadBytes, ends with its ICRC. `time` is picoseconds since the
   /// writer's epoch.
   void write(const FrameInfo& info, std::span<const std::byte> udp_payload, Ps time) noexcept;
+  /// A frame of any kind, from its Ethernet header on, without FCS.
+  void write_frame(std::span<const std::byte> frame, Ps time) noexcept;
 
   /// A GSO super-packet: datagrams of `segment_bytes` each, the last maybe shorter; segment i gets IP identification
   /// info.ip_id + i.
@@ -37,6 +39,7 @@ class PcapWriter {
   void flush();
 
  private:
+  void append_record_header(std::size_t frame_bytes, Ps time) noexcept;
   void append(const void* bytes, std::size_t size) noexcept;
 
   struct Close {

@@ -42,20 +42,27 @@ void PcapWriter::append(const void* bytes, std::size_t size) noexcept {
   log_warn("capture " + path_ + " ends here: " + errno_text(failure_));
 }
 
+void PcapWriter::append_record_header(std::size_t frame_bytes, Ps time) noexcept {
+  const std::int64_t time_ns = epoch_ns_ + time / kNanosecond;
+  std::array<std::byte, pcap::kRecordHeaderBytes> head;
+  store_be32(head.data(), static_cast<std::uint32_t>(time_ns / kNanosecondsPerSecond));
+  store_be32(head.data() + 4, static_cast<std::uint32_t>(time_ns % kNanosecondsPerSecond));
+  store_be32(head.data() + 8, static_cast<std::uint32_t>(frame_bytes));
+  store_be32(head.data() + 12, static_cast<std::uint32_t>(frame_bytes));
+  append(head.data(), head.size());
+}
+
+void PcapWriter::write_frame(std::span<const std::byte> frame, Ps time) noexcept {
+  append_record_header(frame.size(), time);
+  append(frame.data(), frame.size());
+}
+
 void PcapWriter::write(const FrameInfo& info, std::span<const std::byte> udp_payload, Ps time) noexcept {
   assert(udp_payload.size() <= kMaxUdpPayloadBytes);
-  const std::int64_t time_ns = epoch_ns_ + time / kNanosecond;
-
-  std::array<std::byte, kMaxFrameHeaderBytes> frame_head;
-  const std::size_t head_bytes = encode_frame_headers(info, udp_payload, frame_head);
-  const auto frame_bytes = static_cast<std::uint32_t>(head_bytes + udp_payload.size());
-  std::array<std::byte, pcap::kRecordHeaderBytes> record_head;
-  store_be32(record_head.data(), static_cast<std::uint32_t>(time_ns / kNanosecondsPerSecond));
-  store_be32(record_head.data() + 4, static_cast<std::uint32_t>(time_ns % kNanosecondsPerSecond));
-  store_be32(record_head.data() + 8, frame_bytes);
-  store_be32(record_head.data() + 12, frame_bytes);
-  append(record_head.data(), record_head.size());
-  append(frame_head.data(), head_bytes);
+  std::array<std::byte, kMaxFrameHeaderBytes> head;
+  const std::size_t head_bytes = encode_frame_headers(info, udp_payload, head);
+  append_record_header(head_bytes + udp_payload.size(), time);
+  append(head.data(), head_bytes);
   append(udp_payload.data(), udp_payload.size());
 }
 

@@ -2,14 +2,24 @@
 import json
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
 from harness import PROGRAM, EndToEnd, environment, run
 
 SCENARIOS = pathlib.Path(__file__).resolve().parents[2] / "scenarios"
+PEERS = pathlib.Path(__file__).resolve().parents[1] / "peers"
+CAPTURED = """
+limit = "1ms"
+switch.ecn = {enabled = true, min = "20KiB", max = "40KiB"}
+host.dcqcn.manner = "nic"
+allreduce = [{hosts = "0-3", simulated = 4, compute_ms = 1}]
+bulk = [{from = "4-7", to = 1, message = "64KiB"}]
+"""
 KEYS = {"scenario", "seed", "allreduce_us", "comm_ms_per_token", "ms_per_token", "pause_fraction_max", "ecn_marked",
         "retransmitted", "data_packet_hops", "wall_s"}
 
@@ -66,6 +76,31 @@ class Sim(EndToEnd):
             self.assertEqual(len(result.out.splitlines()), 3)
         self.assertRegex(run("sim", SCENARIOS / "slow_receiver.toml", "--sweep", "switch.ecn.mim=1,2").err,
                          r"switch.ecn.mim: there is no such key. Allowed: enabled, min, max")
+
+    def test_a_port_is_captured(self):
+        tshark = shutil.which("tshark")
+        if tshark is None:
+            self.skipTest("tshark is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            # Marked, told of and acknowledged, with and without immediate data; nothing is paused.
+            quiet = pathlib.Path(folder, "quiet.pcap")
+            result = sim(CAPTURED, "--pcap", f"host 1={quiet}")
+            self.assertEqual(result.code, 0, result)
+            self.assertRegex(result.out, r"\d+ packets that passed host 1 are in .*quiet.pcap")
+            checked = subprocess.run([sys.executable, PEERS / "check_capture.py", quiet], text=True, capture_output=True)
+            self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+            for opcode in ("0x06", "0x09", "0x11", "0x81"):
+                self.assertIn(opcode + " x", checked.stdout)
+            # The PFC frames of a slow receiver.
+            paused = pathlib.Path(folder, "paused.pcap")
+            text = scenario("slow_receiver", limit='"300us"', simulated=1)
+            self.assertEqual(sim(text, "--pcap", f"leaf 0 port 7={paused}").code, 0)
+            fields = [tshark, "-n", "-r", paused, "-Y", "macc", "-T", "fields", "-e", "macc.opcode", "-e", "macc.cbfc.pause_time.c3",
+                      "-e", "_ws.malformed"]
+            frames = subprocess.run(fields, text=True, capture_output=True, check=True).stdout.split("\n")[:-1]
+            self.assertLessEqual({"0x0101\t65535\t", "0x0101\t0\t"}, set(frames))
+        self.assertRegex(run("sim", SCENARIOS / "slow_receiver.toml", "--pcap", "leaf 9 port 1").err,
+                         r'find port "leaf 9 port 1": .* Allowed: "host 0" to "host 31", "leaf 0 port 0" to')
 
     def test_an_interrupted_run_still_reports(self):
         with tempfile.TemporaryDirectory() as folder:

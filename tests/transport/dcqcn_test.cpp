@@ -395,6 +395,45 @@ TEST(Dcqcn, MarksAreToldByAQueuePairWhoseSendQueueStopped) {
   EXPECT_EQ(engine.counters().np_cnp_sent, 2U);
 }
 
+TEST(Dcqcn, MarksAreToldWhereDataIsPausedIfCnpsHaveAPathOfTheirOwn) {
+  EngineConfig config;
+  config.dcqcn = dcqcn_paper(40 * kGbps);
+  for (const bool apart : {false, true}) {
+    World world(2, {}, config);
+    const auto [a, b] = world.connect(0, 1);
+    Engine& engine = b.host->engine;
+    const PathId own = engine.create_path({});
+    if (apart) engine.set_cnp_path(own);
+    engine.set_path_blocked(kDefaultPath, true);
+    wire::Headers marked;
+    marked.opcode = wire::Opcode::kRcSendOnly;
+    marked.dest_qpn = b.qp->qpn();
+    marked.psn = 0xfffff0;
+    ASSERT_EQ(b.receive(1), 0);
+    const RxVerdict verdict = engine.classify(marked, 0, {a.host->gid, 4096, true}, 0);
+    engine.commit(verdict, marked, 0, 0);
+    std::array<TxDesc, 8> out;
+    ASSERT_EQ(engine.next_tx(0, 1 << 20, out), apart ? 1U : 0U);
+    if (apart) {
+      EXPECT_EQ(out[0].headers.opcode, wire::Opcode::kCnp);
+    }
+    EXPECT_FALSE(engine.has_tx()) << "the acknowledgement waits with the data";
+    engine.set_path_blocked(kDefaultPath, false);
+    EXPECT_EQ(engine.next_tx(0, 1 << 20, out), apart ? 1U : 2U);
+    EXPECT_EQ(engine.counters().np_cnp_sent, 1U);
+    engine.set_path_blocked(own, true);
+    engine.on_timer(50 * kMicrosecond);
+    marked.psn = wire::psn_add(marked.psn, 1);
+    ASSERT_EQ(b.receive(2), 0);
+    engine.commit(engine.classify(marked, 0, {a.host->gid, 4096, true}, 60 * kMicrosecond), marked, 0,
+                  60 * kMicrosecond);
+    QpAttr attr;
+    ASSERT_EQ(engine.modify_qp(*b.qp, attr, kAttrState, 0), 0);  // RESET: nothing is owed any more
+    engine.set_path_blocked(own, false);
+    EXPECT_FALSE(engine.has_tx());
+  }
+}
+
 TEST(Dcqcn, AHeldBackQueuePairEndsCleanly) {
   EngineConfig config;
   config.dcqcn = dcqcn_paper(40 * kGbps);

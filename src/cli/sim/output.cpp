@@ -90,6 +90,7 @@ std::string sim_summary(const Report& report, const SimRun& run) {
       text += fmt::format("; transfers took {:.2f} ms, at most {:.2f} ms", report.bulk_mean_ms, report.bulk_max_ms);
     text += "\n";
   }
+  if (!run.capture.empty()) text += "\n" + run.capture + "\n";
   return text + "\n" + report.finding + "\n";
 }
 

@@ -11,6 +11,7 @@ namespace tensorwire::cli {
 struct SimRun {
   double wall_s = 0;
   bool interrupted = false;
+  std::string capture;  ///< the file that a port was captured in, and how many packets; empty: none was asked for
 };
 
 [[nodiscard]] std::string sim_summary(const fabric::Report& report, const SimRun& run);

@@ -8,9 +8,12 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <memory>
+#include <optional>
 
 #include "base/clock.hpp"
 #include "base/units.hpp"
+#include "fabric/port_capture.hpp"
 #include "fabric/simulation.hpp"
 
 namespace tensorwire::cli {
@@ -62,6 +65,31 @@ class Line {
   std::uint64_t events_ = 0;
 };
 
+/// What passes a port, in a file.
+class Capture {
+ public:
+  /// @param what  "leaf 3 port 7" for a file leaf_3_port_7.pcap, or "leaf 3 port 7=file". @throws Error
+  Capture(const std::string& what, fabric::Fabric& fabric) : port_(what.substr(0, what.find('='))) {
+    const fabric::PortId port = fabric.port_named(port_);
+    file_ = port_.size() == what.size() ? port_ + ".pcap" : what.substr(port_.size() + 1);
+    if (port_.size() == what.size()) std::ranges::replace(file_, ' ', '_');
+    packets_ = std::make_unique<fabric::PortCapture>(file_);
+    fabric.capture(port, *packets_);
+  }
+  /// @throws Error
+  [[nodiscard]] std::string finish() {
+    packets_->finish();
+    constexpr std::uint64_t kMost = fabric::PortCapture::kMostPackets;
+    const std::uint64_t passed = packets_->packets();
+    const std::string some = passed > kMost ? fmt::format("the first {} of ", kMost) : "";
+    return fmt::format("{}{} packets that passed {} are in {}", some, passed, port_, file_);
+  }
+
+ private:
+  std::string port_, file_;
+  std::unique_ptr<fabric::PortCapture> packets_;
+};
+
 }  // namespace
 
 Interruptible::Interruptible() {
@@ -75,17 +103,20 @@ Interruptible::~Interruptible() {
   for (std::size_t n = 0; n < kSignals.size(); ++n) sigaction(kSignals[n], &g_before[n], nullptr);
 }
 
-Played play(const fabric::Scenario& scenario, bool line) {
+Played play(const fabric::Scenario& scenario, const PlayOptions& options) {
   const Ps started = monotonic_now();
   fabric::Simulation simulation{scenario};
+  std::optional<Capture> capture;
+  if (!options.capture.empty()) capture.emplace(options.capture, simulation.fabric());
   Played played;
   {
-    Line shown{scenario.limit, line};
+    Line shown{scenario.limit, options.line};
     while (!g_interrupted.load(std::memory_order_relaxed) && simulation.run(kSlice)) shown.draw(simulation);
   }
   played.run.interrupted = g_interrupted.load(std::memory_order_relaxed);
   played.run.wall_s = static_cast<double>(monotonic_now() - started) / kSecond;
   played.report = simulation.report();
+  if (capture) played.run.capture = capture->finish();
   return played;
 }
 

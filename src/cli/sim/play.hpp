@@ -1,6 +1,8 @@
 // Runs one simulation to its end, or until Ctrl-C.
 #pragma once
 
+#include <string>
+
 #include "cli/sim/output.hpp"
 #include "fabric/scenario.hpp"
 
@@ -21,7 +23,12 @@ struct Played {
   SimRun run;
 };
 
-/// @param line  whether a terminal shows how far it is. @throws Error
-[[nodiscard]] Played play(const fabric::Scenario& scenario, bool line);
+struct PlayOptions {
+  bool line = false;    ///< a terminal shows how far it is
+  std::string capture;  ///< a port, or port=file; empty: none
+};
+
+/// @throws Error
+[[nodiscard]] Played play(const fabric::Scenario& scenario, const PlayOptions& options);
 
 }  // namespace tensorwire::cli

@@ -33,7 +33,7 @@ std::vector<Played> play_all(const std::vector<fabric::Scenario>& scenarios) {
   const auto work = [&] {
     for (std::size_t n = next++; n < scenarios.size(); n = next++) {
       try {
-        runs[n] = play(scenarios[n], false);
+        runs[n] = play(scenarios[n], {});
       } catch (...) {
         failures[n] = std::current_exception();
       }
