@@ -408,6 +408,7 @@ TEST(Dcqcn, MarksAreToldWhereDataIsPausedIfCnpsHaveAPathOfTheirOwn) {
     wire::Headers marked;
     marked.opcode = wire::Opcode::kRcSendOnly;
     marked.dest_qpn = b.qp->qpn();
+    marked.ack_req = true;
     marked.psn = 0xfffff0;
     ASSERT_EQ(b.receive(1), 0);
     const RxVerdict verdict = engine.classify(marked, 0, {a.host->gid, 4096, true}, 0);
