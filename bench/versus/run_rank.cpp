@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-const char* variable(const char* name) {
+const char* setting(const char* name) {
   const char* text = std::getenv(name);
   if (text == nullptr) throw std::runtime_error{std::string{name} + " is not set; run.py starts this program"};
   return text;
@@ -153,8 +153,8 @@ std::string obey(Library& library, StartLine& start, const Order& order) {
 }  // namespace
 
 int run_rank(Library& library) {
-  StartLine start{variable("VERSUS_START_LINE"), library.ranks()};
-  Orders orders{variable("VERSUS_ORDERS")};
+  StartLine start{setting("VERSUS_START_LINE"), library.ranks()};
+  Orders orders{setting("VERSUS_ORDERS")};
   orders.say("hello " + std::to_string(library.rank()) + " " + std::to_string(getpid()) + " " + library.description() +
              "\n");
   for (std::string line = orders.next_line(); !line.empty() && line != "end"; line = orders.next_line()) {

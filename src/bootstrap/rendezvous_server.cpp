@@ -22,7 +22,7 @@ namespace tensorwire::bootstrap {
 
 namespace {
 
-constexpr Ps kRetryPause = 100 * kMillisecond;
+constexpr Ps kBindPause = 100 * kMillisecond;
 constexpr Ps kFarewellBound = 500 * kMillisecond;
 
 /// True when the port is held by the server of a job that looks like ours (a second start, or the last run's).
@@ -81,7 +81,7 @@ Socket open_listener(const GroupOptions& options, Ps deadline, std::uint16_t& po
           twin ? "Another run of this job holds the port: stop it, or choose another MASTER_PORT"
                : fmt::format("It and the next {} ports are taken: choose another MASTER_PORT", kPortsTried - 1));
     }
-    std::this_thread::sleep_for(std::chrono::nanoseconds{kRetryPause / kNanosecond});
+    std::this_thread::sleep_for(std::chrono::nanoseconds{kBindPause / kNanosecond});
   }
 }
 

@@ -11,10 +11,10 @@ namespace tensorwire::bootstrap {
 
 namespace {
 
-struct Member {
+struct Applicant {
   int key;
   int rank;
-  auto operator<=>(const Member&) const = default;
+  auto operator<=>(const Applicant&) const = default;
 };
 
 }  // namespace
@@ -23,7 +23,7 @@ std::optional<GroupOptions> split(Group& group, int color, int key) {
   std::array<std::byte, 8> wish{};
   store_be32(wish.data(), static_cast<std::uint32_t>(color));
   store_be32(wish.data() + 4, static_cast<std::uint32_t>(key));
-  std::vector<Member> members;
+  std::vector<Applicant> members;
   const std::vector<Bytes> wishes = group.all_gather(wish);
   for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
     const std::string who = group.name(static_cast<int>(rank));
@@ -41,7 +41,7 @@ std::optional<GroupOptions> split(Group& group, int color, int key) {
   const Bytes& id = ids[static_cast<std::size_t>(members.front().rank)];
   if (id.size() != kUniqueIdBytes)
     throw Error{"split the group", group.name(members.front().rank) + " made no meeting place"};
-  const auto here = std::ranges::find(members, group.rank(), &Member::rank);
+  const auto here = std::ranges::find(members, group.rank(), &Applicant::rank);
   return options_of(std::span<const std::byte, kUniqueIdBytes>{id.data(), kUniqueIdBytes},
                     static_cast<int>(here - members.begin()), static_cast<int>(members.size()));
 }

@@ -28,7 +28,7 @@ namespace {
 
 // [0,8) magic, the last byte is the version  [8,10) port  [10] addresses  [16,32) job  [32,64) secret
 // [64,128) four IPv6 addresses, IPv4 ones mapped
-constexpr std::array<unsigned char, 8> kMagic{'T', 'W', 'U', 'N', 'I', 'Q', 0, 1};
+constexpr std::array<unsigned char, 8> kIdMagic{'T', 'W', 'U', 'N', 'I', 'Q', 0, 1};
 constexpr std::size_t kPortAt = 8;
 constexpr std::size_t kAddressCountAt = 10;
 constexpr std::size_t kJobAt = 16;
@@ -165,7 +165,7 @@ UniqueId make_unique_id() {
   std::shared_ptr<Socket> listener = open_port(addresses, port);
 
   UniqueId id{};
-  std::memcpy(id.data(), kMagic.data(), kMagic.size());
+  std::memcpy(id.data(), kIdMagic.data(), kIdMagic.size());
   store_be16(id.data() + kPortAt, port);
   id[kAddressCountAt] = static_cast<std::byte>(addresses.size());
   const Nonce job = fresh_nonce();
@@ -190,7 +190,7 @@ std::shared_ptr<Socket> take_port(std::span<const std::byte, kUniqueIdBytes> id)
 GroupOptions options_of(std::span<const std::byte, kUniqueIdBytes> id, int rank, int world_size,
                         std::shared_ptr<Socket> port) {
   const std::size_t count = static_cast<std::size_t>(id[kAddressCountAt]);
-  if (std::memcmp(id.data(), kMagic.data(), kMagic.size()) != 0 || count == 0 || count > kMostAddresses) {
+  if (std::memcmp(id.data(), kIdMagic.data(), kIdMagic.size()) != 0 || count == 0 || count > kMostAddresses) {
     throw Error{"join by a unique id", "these bytes are not an id of this version",
                 "Make it with twGetUniqueId in rank 0's process and give all ranks the same 128 bytes"};
   }

@@ -197,32 +197,32 @@ void print_explanation(const Study& study, const PlanFlags& flags) {
 }
 
 nlohmann::json to_json(const Study& study, const PlanFlags& flags) {
-  nlohmann::json json{{"collective", name_of(study.shape.collective)},
-                      {"ranks", study.shape.ranks},
-                      {"count", study.shape.count},
-                      {"dtype", name_of(study.shape.dtype)},
-                      {"op", name_of(study.shape.op)},
-                      {"algorithm", name_of(study.chosen.algorithm)},
-                      {"segments", study.chosen.cut.segments},
-                      {"fabric",
-                       {{"source", study.fabric},
-                        {"gbit_s", study.cost.wire_bytes_per_us * 8 / 1000},
-                        {"hop_us", study.cost.hop_us},
-                        {"message_us", study.cost.message_us},
-                        {"arrival_us", study.cost.arrival_us}}},
-                      {"candidates", nlohmann::json::array()},
-                      {"output", nlohmann::json::array()}};
+  nlohmann::json document{{"collective", name_of(study.shape.collective)},
+                          {"ranks", study.shape.ranks},
+                          {"count", study.shape.count},
+                          {"dtype", name_of(study.shape.dtype)},
+                          {"op", name_of(study.shape.op)},
+                          {"algorithm", name_of(study.chosen.algorithm)},
+                          {"segments", study.chosen.cut.segments},
+                          {"fabric",
+                           {{"source", study.fabric},
+                            {"gbit_s", study.cost.wire_bytes_per_us * 8 / 1000},
+                            {"hop_us", study.cost.hop_us},
+                            {"message_us", study.cost.message_us},
+                            {"arrival_us", study.cost.arrival_us}}},
+                          {"candidates", nlohmann::json::array()},
+                          {"output", nlohmann::json::array()}};
   for (const Candidate& candidate : study.candidates) {
-    json["candidates"].push_back({{"algorithm", name_of(candidate.algorithm)},
-                                  {"predicted_us", candidate.price.us},
-                                  {"messages", candidate.price.messages},
-                                  {"wire_bytes", candidate.price.wire_bytes}});
+    document["candidates"].push_back({{"algorithm", name_of(candidate.algorithm)},
+                                      {"predicted_us", candidate.price.us},
+                                      {"messages", candidate.price.messages},
+                                      {"wire_bytes", candidate.price.wire_bytes}});
   }
   for (const ResultRange& range : results_of(study.full, flags.rank, check_options(study, flags))) {
-    json["output"].push_back({{"begin", range.begin}, {"end", range.end}, {"value", range.value}});
+    document["output"].push_back({{"begin", range.begin}, {"end", range.end}, {"value", range.value}});
   }
-  json["plan"] = nlohmann::json::parse(collective::to_json(study.full));
-  return json;
+  document["plan"] = nlohmann::json::parse(collective::to_json(study.full));
+  return document;
 }
 
 int run(const PlanFlags& flags) {
@@ -232,9 +232,9 @@ int run(const PlanFlags& flags) {
   std::optional<Verdict> verdict;
   if (flags.check) verdict = prove(result, flags);
   if (flags.json) {
-    auto json = to_json(result, flags);
-    if (verdict) json["check"] = to_string(*verdict);
-    fmt::print("{}\n", json.dump(2));
+    auto document = to_json(result, flags);
+    if (verdict) document["check"] = to_string(*verdict);
+    fmt::print("{}\n", document.dump(2));
   } else {
     if (explain) print_explanation(result, flags);
     if (verdict) fmt::print("{}\n", to_string(*verdict));

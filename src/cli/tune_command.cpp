@@ -46,10 +46,10 @@ std::uint32_t iterations_for(std::uint64_t bytes) {
 comm::CommOptions options_for(const Session& session, const std::string& path, Algorithm algorithm) {
   comm::CommOptions options = session.comm;
   if (path != "local") options.path = comm::PathChoice::kPackets;
-  constexpr std::uint64_t kAlways = collective::Thresholds::kAlways;
+  constexpr std::uint64_t kAnySize = collective::Thresholds::kAlways;
   options.thresholds = {};
   options.thresholds.one_shot_bytes = options.thresholds.one_shot_bytes_pair =
-      algorithm == Algorithm::kOneShot ? kAlways : 0;
+      algorithm == Algorithm::kOneShot ? kAnySize : 0;
   return options;
 }
 
@@ -154,20 +154,20 @@ void print(const PathTuning& result, const comm::CommOptions& options) {
 }
 
 nlohmann::json to_json(const PathTuning& result, const comm::CommOptions& options) {
-  nlohmann::json json{{"path", result.path},
-                      {"key", result.key},
-                      {"mean_error", result.tuning.mean_error},
-                      {"one_shot_bytes", result.tuning.thresholds.one_shot_bytes},
-                      {"times", nlohmann::json::array()}};
+  nlohmann::json document{{"path", result.path},
+                          {"key", result.key},
+                          {"mean_error", result.tuning.mean_error},
+                          {"one_shot_bytes", result.tuning.thresholds.one_shot_bytes},
+                          {"times", nlohmann::json::array()}};
   for (const Timed& timed : result.times) {
-    json["times"].push_back({{"algorithm", collective::name_of(timed.algorithm)},
-                             {"bytes", timed.bytes},
-                             {"measured_us", timed.us},
-                             {"predicted_us", predicted_us(timed, result.tuning.ranks, result.tuning.cost,
-                                                           options.slot_payload_bytes, options.depth)},
-                             {"fitted", !timed.held_out}});
+    document["times"].push_back({{"algorithm", collective::name_of(timed.algorithm)},
+                                 {"bytes", timed.bytes},
+                                 {"measured_us", timed.us},
+                                 {"predicted_us", predicted_us(timed, result.tuning.ranks, result.tuning.cost,
+                                                               options.slot_payload_bytes, options.depth)},
+                                 {"fitted", !timed.held_out}});
   }
-  return json;
+  return document;
 }
 
 int tune(const TuneFlags& flags) {
@@ -177,16 +177,16 @@ int tune(const TuneFlags& flags) {
                   [](const std::string& path) { return path != "local" && path != "roce" && path != "rdma"; });
     const std::string file = flags.file.empty() ? comm::tune_file() : flags.file;
     const FabricCost memory = measure_memory(session);
-    auto json = nlohmann::json::array();
+    auto document = nlohmann::json::array();
     for (const std::string& path : session.paths) {
       const PathTuning result = tune_path(session, path, memory);
       if (session.group->rank() != 0) continue;
       print(result, session.comm);
-      json.push_back(to_json(result, session.comm));
+      document.push_back(to_json(result, session.comm));
       if (!flags.dry_run && !file.empty()) comm::save_tuning(file, result.key, result.tuning);
     }
     if (session.group->rank() == 0) {
-      if (!flags.session.json.empty()) write_file(flags.session.json, json.dump(2) + "\n");
+      if (!flags.session.json.empty()) write_file(flags.session.json, document.dump(2) + "\n");
       fmt::print("{}\n", flags.dry_run || file.empty() ? "kept nowhere" : "kept in " + file);
     }
     return 0;

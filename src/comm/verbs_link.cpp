@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t kReclaim = std::uint64_t{1} << 63;
 
 /// What is in flight needs a round trip; where the path is gone it never ends, and one looks again later.
-constexpr Ps kDrainBound = 5 * kMillisecond;
+constexpr Ps kFlushBound = 5 * kMillisecond;
 
 }  // namespace
 
@@ -200,7 +200,7 @@ void VerbsLink::look_at_device() noexcept try {
   }
   for (Lane& lane : lanes_) {
     if (lane.follows) continue;
-    lane.follows = verbs::reroute_qp(*lane.qp, lane.remote, connect_options(lane), kDrainBound);
+    lane.follows = verbs::reroute_qp(*lane.qp, lane.remote, connect_options(lane), kFlushBound);
     if (lane.follows) log_info(fmt::format("rank {}: the path to rank {} follows", setup_.rank, lane.peer));
   }
 } catch (const std::exception& error) {

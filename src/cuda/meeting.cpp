@@ -22,11 +22,11 @@ namespace tensorwire::cuda {
 
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kMeetingVersion = 1;
 
 /// What a rank says of itself. On the wire: big-endian words, the strings by length.
 struct Card {
-  std::uint32_t version = kVersion;
+  std::uint32_t version = kMeetingVersion;
   std::uint64_t host = 0;         ///< hash of the boot id
   std::uint64_t process = 0;      ///< random, of this process
   std::uint64_t gpu = 0;          ///< hash of the UUID
@@ -178,7 +178,7 @@ Card own_card(const CommunicatorOptions& options, const FdInbox& inbox, std::uin
 void check_cards(std::span<const Card> cards) {
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     const std::string what = fmt::format("set up GPU memory between {} ranks: rank {}", cards.size(), rank);
-    if (cards[rank].version != kVersion) throw Error(what, "it runs another version of Tensorwire");
+    if (cards[rank].version != kMeetingVersion) throw Error(what, "it runs another version of Tensorwire");
     if (cards[rank].host != cards[0].host) throw Error(what, "it is on another host than rank 0");
     if (cards[rank].wishes != cards[0].wishes) throw Error(what, "its options are others than those of rank 0");
   }

@@ -91,14 +91,14 @@ Shape choose_shape(std::size_t bytes, collective::DType dtype, const Layout& lay
 }
 
 RowShape choose_row_shape(std::size_t rows, std::size_t row_units, const Layout& layout) noexcept {
-  constexpr std::uint32_t kMostSplit = 8;         // what every GPU with clusters can do
+  constexpr std::uint32_t kMostBlocks = 8;        // what every GPU with clusters can do
   constexpr std::size_t kHeld = 4;                // units that a thread keeps in registers
   constexpr std::size_t kLeastUnits = 2 * kWarp;  // of a block
   if (rows == 0 || row_units == 0) return {};
   RowShape shape{0, 0, 1};
   const auto divides = [&](std::uint32_t split) { return split <= layout.lanes && row_units % split == 0; };
   // Few rows are split further, so that more multiprocessors send.
-  while (shape.split < kMostSplit && divides(2 * shape.split) && row_units / (2 * shape.split) >= kLeastUnits &&
+  while (shape.split < kMostBlocks && divides(2 * shape.split) && row_units / (2 * shape.split) >= kLeastUnits &&
          (rows * 2 * shape.split <= layout.lanes || row_units / shape.split > kMostThreads * kHeld)) {
     shape.split *= 2;
   }

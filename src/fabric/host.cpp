@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint32_t kCompletions = 512;
 /// No limit of its own: the windows of the queue pairs and the fabric are what holds a NIC back.
 constexpr std::uint64_t kPathWindow = 1ULL << 31;
-constexpr std::uint32_t kAccess = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead;
+constexpr std::uint32_t kHostAccess = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ constexpr std::uint32_t kAccess = kAccessLocalWrite | kAccessRemoteWrite | kAcce
 Host::Host(HostId id, const HostConfig& host_config, const EngineConfig& engine_config)
     : config(host_config), gid(gid_of(id)), completions(kCompletions, nullptr), engine(engine_config) {
   domain = engine.create_pd();
-  key = engine.memory().add({kUserMemory, kUserMemoryBytes, kUserMemory, kAccess, 0, domain, &memory}).key;
+  key = engine.memory().add({kUserMemory, kUserMemoryBytes, kUserMemory, kHostAccess, 0, domain, &memory}).key;
   engine.set_path_window(kDefaultPath, kPathWindow);
   for (std::size_t priority = 1; priority < kPriorities; ++priority) {
     (void)engine.create_path({.window_bytes = kPathWindow});
@@ -43,7 +43,7 @@ QueuePair& Host::create_qp(const ConnectionConfig& connection, QpUser* user) {
 void Host::connect(QueuePair& qp, const ConnectionConfig& connection, const wire::Gid& remote, std::uint32_t remote_qpn,
                    std::uint64_t entropy) {
   QpAttr attr;
-  attr.access_flags = kAccess;
+  attr.access_flags = kHostAccess;
   attr.has_grh = true;
   attr.av.local = gid;
   attr.av.remote = remote;

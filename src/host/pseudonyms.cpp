@@ -68,11 +68,11 @@ Address Pseudonyms::of(const Address& address) const {
 }
 
 std::string Pseudonyms::in_text(std::string_view text) const {
-  constexpr std::string_view kParts = "0123456789.";
+  constexpr std::string_view kAddressCharacters = "0123456789.";
   std::string out;
   while (!text.empty()) {
     const std::string_view word =
-        text.substr(0, std::max<std::size_t>(1, std::min(text.find_first_not_of(kParts), text.size())));
+        text.substr(0, std::max<std::size_t>(1, std::min(text.find_first_not_of(kAddressCharacters), text.size())));
     const auto address = word.find('.') != std::string_view::npos ? parse_address(word) : std::nullopt;
     out += address ? to_string(of(*address)) : std::string{word};
     text.remove_prefix(word.size());

@@ -12,11 +12,11 @@ namespace tensorwire::ibverbs {
 
 namespace {
 
-constexpr std::uint8_t kPort = 1;
+constexpr std::uint8_t kOnlyPort = 1;
 
 ibv_ah* create(ibv_pd* pd, const ibv_ah_attr& wanted) {
   // On RoCE every address has a GID; without one there is nothing to send to.
-  if (wanted.port_num != kPort || wanted.is_global == 0) return fail<ibv_ah>(EINVAL);
+  if (wanted.port_num != kOnlyPort || wanted.is_global == 0) return fail<ibv_ah>(EINVAL);
   Context& opened = of(pd->context);
   auto ah = std::make_unique<AddressHandle>();
   ah->context = pd->context;
@@ -39,7 +39,7 @@ int gid_index(const Context& context, const wire::Gid& gid) {
 
 /// The address of who sent the datagram that `wc` and the 40 bytes before it tell of.
 int reply_address(ibv_context* context, std::uint8_t port, const ibv_wc& wc, const ibv_grh* grh, ibv_ah_attr& to) {
-  if (port != kPort || grh == nullptr || (wc.wc_flags & IBV_WC_GRH) == 0) return EINVAL;
+  if (port != kOnlyPort || grh == nullptr || (wc.wc_flags & IBV_WC_GRH) == 0) return EINVAL;
   std::array<std::byte, wire::kNetworkHeaderBytes> bytes;
   static_assert(sizeof(ibv_grh) == wire::kNetworkHeaderBytes);
   std::memcpy(bytes.data(), grh, bytes.size());

@@ -16,7 +16,7 @@ static_assert(IBV_MW_TYPE_2 == static_cast<int>(transport::WindowType::k2));
 constexpr unsigned kLocalRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 
 /// False for what no window can be, such as a zero-based one.
-bool translate(const ibv_mw_bind_info& from, transport::WindowBinding& to) noexcept {
+bool translate_binding(const ibv_mw_bind_info& from, transport::WindowBinding& to) noexcept {
   const unsigned access = from.mw_access_flags & ~kLocalRights;
   to = {.address = from.addr, .length = from.length, .lkey = from.mr == nullptr ? 0 : from.mr->lkey, .access = access};
   return (access & ~transport::kAccessRemote) == 0;
@@ -56,7 +56,7 @@ int dealloc_mw(ibv_mw* mw) noexcept {
 int bind_mw(ibv_qp* base, ibv_mw* mw, ibv_mw_bind* bind) noexcept {
   QueuePair& qp = of(base);
   transport::WindowBinding binding;
-  if (!translate(bind->bind_info, binding)) return EINVAL;
+  if (!translate_binding(bind->bind_info, binding)) return EINVAL;
   const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
   const int result = qp.hca->post_send(qp.engine,
                                        {.wr_id = bind->wr_id,
@@ -75,7 +75,7 @@ void translate_bind(const ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info
                     transport::WindowBinding& binding, transport::SendWr& to) noexcept {
   to.rkey = rkey;
   const bool good = mw != nullptr && mw->type == IBV_MW_TYPE_2 && transport::window_of(rkey) == mw->handle &&
-                    info.mr != nullptr && translate(info, binding);
+                    info.mr != nullptr && translate_binding(info, binding);
   to.binding = good ? &binding : nullptr;
 }
 

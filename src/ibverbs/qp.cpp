@@ -110,7 +110,7 @@ QueuePair* create(ibv_context* context, const ibv_qp_init_attr_ex& wanted, std::
   return qp.release();
 }
 
-transport::QpAttr translate(const ibv_qp_attr& from) noexcept {
+transport::QpAttr translate_attr(const ibv_qp_attr& from) noexcept {
   transport::QpAttr to;
   to.state = static_cast<transport::QpState>(raw(from.qp_state));
   to.cur_state = static_cast<transport::QpState>(raw(from.cur_qp_state));
@@ -134,7 +134,7 @@ transport::QpAttr translate(const ibv_qp_attr& from) noexcept {
   return to;
 }
 
-ibv_qp_attr translate(const transport::QpAttr& from, const QueuePair& qp) noexcept {
+ibv_qp_attr translate_attr(const transport::QpAttr& from, const QueuePair& qp) noexcept {
   ibv_qp_attr to{};
   to.qp_state = static_cast<ibv_qp_state>(from.state);
   to.cur_qp_state = to.qp_state;
@@ -245,7 +245,8 @@ TENSORWIRE_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int attr_mask) 
   if (!tw::representable(*attr, mask)) return EINVAL;
   tw::QueuePair& pair = tw::of(qp);
   try {
-    if (const int result = pair.hca->modify_qp(pair.engine, tw::translate(*attr), mask); result != 0) return result;
+    if (const int result = pair.hca->modify_qp(pair.engine, tw::translate_attr(*attr), mask); result != 0)
+      return result;
   } catch (const std::exception& error) {
     tensorwire::log_warn(error.what());
     return ENOMEM;
@@ -256,7 +257,7 @@ TENSORWIRE_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int attr_mask) 
 
 TENSORWIRE_VERB int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
   tw::QueuePair& pair = tw::of(qp);
-  *attr = tw::translate(pair.hca->query_qp(pair.engine), pair);
+  *attr = tw::translate_attr(pair.hca->query_qp(pair.engine), pair);
   *init_attr = {};
   init_attr->qp_context = qp->qp_context;
   init_attr->send_cq = qp->send_cq;

@@ -19,7 +19,7 @@
 namespace tensorwire::softhca {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x7477'6c6f'6361'6c00;  // "twlocal"
+constexpr std::uint64_t kLocalMagic = 0x7477'6c6f'6361'6c00;  // "twlocal"
 constexpr std::size_t kDescriptors = 3;
 
 /// "4fd9c1b2-..." to 16 bytes; zeros where the file is missing, which then compare equal on both sides.
@@ -122,7 +122,7 @@ HostIdentity own_identity() {
 std::array<std::byte, Greeting::kBytes> encode(const Greeting& greeting) noexcept {
   std::array<std::byte, Greeting::kBytes> out;
   Writer w(out);
-  w.u64(kMagic);
+  w.u64(kLocalMagic);
   w.u32(greeting.version);
   w.u32(greeting.sender.pid);
   w.u64(greeting.sender.pid_namespace);
@@ -140,7 +140,7 @@ std::optional<Greeting> decode_greeting(std::span<const std::byte> bytes) noexce
   constexpr std::size_t kMagicAndVersion = 12;
   if (bytes.size() < kMagicAndVersion) return std::nullopt;
   Reader r(bytes);
-  if (r.u64() != kMagic) return std::nullopt;
+  if (r.u64() != kLocalMagic) return std::nullopt;
   Greeting greeting;
   greeting.version = r.u32();
   if (greeting.version != kLocalProtocolVersion) return greeting;

@@ -13,9 +13,9 @@ namespace tensorwire::softhca {
 namespace {
 
 // Offsets in a probe. The index stands where a BTH has the slot.
-constexpr std::uint32_t kMagic = 0x54775072;  // "TwPr"
+constexpr std::uint32_t kClaimMagic = 0x54775072;  // "TwPr"
 constexpr std::size_t kAskerAt = 6;
-constexpr std::size_t kMagicAt = 8;
+constexpr std::size_t kClaimMagicAt = 8;
 constexpr std::size_t kRoundAt = 12;
 
 /// Beyond every index: the kernel then takes its hash.
@@ -40,14 +40,14 @@ std::array<std::byte, kProbeBytes> encode_probe(const Probe& probe) noexcept {
   bytes[0] = kProbeOpcode;
   bytes[kBthSlotOffset] = std::byte{probe.index};
   bytes[kAskerAt] = std::byte{probe.asker};
-  store_be32(&bytes[kMagicAt], kMagic);
+  store_be32(&bytes[kClaimMagicAt], kClaimMagic);
   store_be32(&bytes[kRoundAt], probe.round);
   return bytes;
 }
 
 std::optional<Probe> parse_probe(std::span<const std::byte> udp_payload) noexcept {
   if (udp_payload.size() != kProbeBytes || udp_payload[0] != kProbeOpcode) return std::nullopt;
-  if (load_be32(&udp_payload[kMagicAt]) != kMagic) return std::nullopt;
+  if (load_be32(&udp_payload[kClaimMagicAt]) != kClaimMagic) return std::nullopt;
   return Probe{.index = std::to_integer<std::uint8_t>(udp_payload[kBthSlotOffset]),
                .asker = std::to_integer<std::uint8_t>(udp_payload[kAskerAt]),
                .round = load_be32(&udp_payload[kRoundAt])};

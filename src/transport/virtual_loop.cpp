@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kBudgetBytes = 64 * 1024;
 /// Ethernet, IPv4, UDP, preamble, FCS and gap around a datagram.
-constexpr std::size_t kFramingBytes = 66;
+constexpr std::size_t kLinkFramingBytes = 66;
 
 wire::Flow flow(const wire::Gid& source, const wire::Gid& destination, std::uint16_t source_port) noexcept {
   return {source, destination, source_port, wire::kRoceUdpPort};
@@ -89,7 +89,7 @@ void VirtualLoop::transmit(Host& host) {
   const std::size_t count = host.engine->next_tx(now_, kBudgetBytes, batch);
   host.egress_free = std::max(host.egress_free, now_);
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t bytes = kFramingBytes + wire::header_bytes(batch[i].headers.opcode) + batch[i].payload_bytes;
+    const std::size_t bytes = kLinkFramingBytes + wire::header_bytes(batch[i].headers.opcode) + batch[i].payload_bytes;
     host.egress_free += static_cast<Ps>(bytes) * wire_.ps_per_byte;
     launch(host, batch[i], host.egress_free);
   }
@@ -153,7 +153,7 @@ void VirtualLoop::deliver() {
 
 void VirtualLoop::enter_port(Packet packet) {
   Port& port = hosts_[packet.to].port;
-  port.bytes += kFramingBytes + packet.datagram.size();
+  port.bytes += kLinkFramingBytes + packet.datagram.size();
   counters_.longest_queue = std::max(counters_.longest_queue, port.bytes);
   port.queue.push_back(std::move(packet));
 }
@@ -162,7 +162,7 @@ void VirtualLoop::enter_port(Packet packet) {
 void VirtualLoop::leave_port(Port& port) {
   Packet packet = std::move(port.queue.front());
   port.queue.pop_front();
-  const std::uint64_t bytes = kFramingBytes + packet.datagram.size();
+  const std::uint64_t bytes = kLinkFramingBytes + packet.datagram.size();
   port.bytes -= bytes;
   const std::uint8_t ecn = packet.traffic_class & wire::kEcnMask;
   if (ecn != 0 && ecn != wire::kEcnCongestionExperienced && marks(port.bytes)) {

@@ -19,7 +19,7 @@ namespace {
 using collective::Collective;
 using collective::Op;
 
-constexpr int kRanks = 4;
+constexpr int kDisagreeingRanks = 4;
 constexpr int kWrong = 2;
 constexpr std::size_t kMostBytes = std::size_t{8} << 20;
 
@@ -102,18 +102,18 @@ std::string fail_at(Communicator& comm, const What& what, bool& passed) {
   return comm.error()->line;
 }
 
-class Disagreement : public ::testing::TestWithParam<Case> {};
+class DisagreementOfRanks : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Disagreement, IsTheSameLineForAll) {
+TEST_P(DisagreementOfRanks, IsTheSameLineForAll) {
   const Case& it = GetParam();
-  const auto results = run_ranks(kRanks, [&](bootstrap::Group& group) {
+  const auto results = run_ranks(kDisagreeingRanks, [&](bootstrap::Group& group) {
     CommOptions options = soft_options();
     if (it.ring) options.thresholds.ring_bytes = 0;
     const auto comm = Communicator::create(group, options);
     bool passed = false;
     return fail_at(*comm, group.rank() == kWrong ? it.wrong : it.right, passed);
   });
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kDisagreeingRanks; ++rank) {
     const std::string& line = results[static_cast<std::size_t>(rank)].text;
     EXPECT_EQ(results[static_cast<std::size_t>(rank)].exit_code, 0) << line;
     if (rank == kWrong) {
@@ -126,7 +126,7 @@ TEST_P(Disagreement, IsTheSameLineForAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Disagreement, ::testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Cases, DisagreementOfRanks, ::testing::ValuesIn(kCases),
                          [](const auto& one) { return std::string{one.param.name}; });
 
 // Of a broadcast whose root is not there the others see no signature but their own: only a roll call can tell. With

@@ -35,7 +35,7 @@ enum class Trouble : std::uint8_t { kKilled, kStopped, kLate, kCount, kType, kOp
 
 bool disagrees(Trouble trouble) { return trouble >= Trouble::kCount; }
 
-struct Case {
+struct GuiltyCase {
   Trouble trouble = Trouble::kKilled;
   int ranks = 3;
   int guilty = 1;
@@ -44,7 +44,7 @@ struct Case {
   bool chain = false;  ///< each rank but 0 receives from the one before it, and only rank 1 is impatient
 };
 
-std::string name_of(const Case& c) {
+std::string name_of(const GuiltyCase& c) {
   constexpr std::array kNames{"Killed", "Stopped", "Late", "Count", "Type", "Operator", "Collective", "Order"};
   return fmt::format("{}{}Of{}{}{}{}", kNames[static_cast<std::size_t>(c.trouble)], c.guilty, c.ranks,
                      c.count == kSmall ? "Small" : "Large", c.path == twPathAuto ? "" : "Packets",
@@ -92,13 +92,13 @@ twResult_t all_reduce(twComm_t comm, const CanaryMemory& memory, std::size_t cou
 }
 
 /// What the ranks without guilt do when one is guilty.
-twResult_t behave(const Case& c, int rank, twComm_t comm, const CanaryMemory& memory) {
+twResult_t behave(const GuiltyCase& c, int rank, twComm_t comm, const CanaryMemory& memory) {
   if (!c.chain) return all_reduce(comm, memory, c.count);
   return twRecv(memory.out().data(), c.count, twFloat32, rank - 1, comm, nullptr);
 }
 
 /// The guilty rank's part.
-twResult_t misbehave(const Case& c, twComm_t comm, const CanaryMemory& memory, const Waker& waker) {
+twResult_t misbehave(const GuiltyCase& c, twComm_t comm, const CanaryMemory& memory, const Waker& waker) {
   switch (c.trouble) {
     case Trouble::kKilled:
       raise(SIGKILL);
@@ -134,7 +134,7 @@ void check_memory(const CanaryMemory& memory, bool buffers_too, const char* when
 
 /// Who comes late may find that everything it needs had arrived before the others gave up: then its result is right.
 /// It learns of their fate in its next operation.
-void expect_late_success(const Case& c, twComm_t comm, const CanaryMemory& memory) {
+void expect_late_success(const GuiltyCase& c, twComm_t comm, const CanaryMemory& memory) {
   if (c.trouble != Trouble::kStopped && c.trouble != Trouble::kLate) throw Error{"the operation", "succeeded"};
   const std::size_t bytes = c.count * sizeof(float);
   std::vector<std::byte> sum(bytes);
@@ -145,7 +145,7 @@ void expect_late_success(const Case& c, twComm_t comm, const CanaryMemory& memor
 }
 
 /// @return the line of the error; of the guilty rank nothing.
-std::string be_rank(bootstrap::Group& group, const Case& c) {
+std::string be_rank(bootstrap::Group& group, const GuiltyCase& c) {
   const Waker waker;
   twConfig_t config = soft_config();
   config.path = c.path;
@@ -190,10 +190,10 @@ std::string be_rank(bootstrap::Group& group, const Case& c) {
   return guilty ? "" : line;
 }
 
-class GuiltyRank : public ::testing::TestWithParam<Case> {};
+class GuiltyRank : public ::testing::TestWithParam<GuiltyCase> {};
 
 TEST_P(GuiltyRank, IsNamedByAllOthersAndHarmsNobody) {
-  const Case c = GetParam();
+  const GuiltyCase c = GetParam();
   const auto results = run_ranks(
       c.ranks, [&](bootstrap::Group& group) { return be_rank(group, c); }, 20 * kSlowness * kSecond);
   for (int rank = 0; rank < c.ranks; ++rank) {
@@ -211,8 +211,8 @@ TEST_P(GuiltyRank, IsNamedByAllOthersAndHarmsNobody) {
   }
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<GuiltyCase> cases() {
+  std::vector<GuiltyCase> all;
   for (const Trouble trouble : {Trouble::kKilled, Trouble::kStopped, Trouble::kLate}) {
     all.push_back({.trouble = trouble, .ranks = 3, .guilty = 1});
     all.push_back({.trouble = trouble, .ranks = 4, .guilty = 0, .count = kLarge, .path = twPathPackets});

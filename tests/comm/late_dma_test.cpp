@@ -20,7 +20,7 @@
 namespace tensorwire::comm {
 namespace {
 
-constexpr int kRanks = 3;
+constexpr int kLateRanks = 3;
 
 /// A planted bug: a write counts as sent once it is posted; its real completion is swallowed.
 class HastyLink final : public Link {
@@ -135,7 +135,7 @@ void overwrite_at_once(Communicator& comm, std::size_t count, bool in_place, int
 
 /// Each rank's text is how many packets it sent again.
 std::vector<RankResult> run_over(const Run& run) {
-  return run_ranks(kRanks, [=](bootstrap::Group& group) {
+  return run_ranks(kLateRanks, [=](bootstrap::Group& group) {
     setenv("TENSORWIRE_FAULTS", run.faults, 1);
     const auto comm = Communicator::create(group, options_for(run));
     const std::size_t count = count_for(run.algorithm);
@@ -193,7 +193,7 @@ TEST(LateDmaFinds, APlanThatSendsTheAllGatherFromTheUsersBuffer) {
 
 /// So the bug is in the plan: the checker refuses what the HCA above is caught with.
 TEST(LateDmaFinds, WhatTheCheckerRefuses) {
-  const collective::Shape shape{.ranks = kRanks, .count = count_for(collective::Algorithm::kTwoShot)};
+  const collective::Shape shape{.ranks = kLateRanks, .count = count_for(collective::Algorithm::kTwoShot)};
   collective::Plan plan = collective::build_plan(shape, collective::Algorithm::kTwoShot);
   collective::CheckOptions in_place;
   in_place.in_place = true;

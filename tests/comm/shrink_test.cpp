@@ -16,7 +16,7 @@
 namespace tensorwire::comm {
 namespace {
 
-constexpr std::size_t kCount = 20'000;
+constexpr std::size_t kShrinkCount = 20'000;
 
 twResult_t reduce(twComm_t comm, std::vector<float>& data) {
   return twAllReduce(data.data(), data.data(), data.size(), twFloat32, twSum, comm, nullptr);
@@ -29,7 +29,7 @@ void reduce_and_check(twComm_t comm, int rounds) {
   expect_success(twCommCount(comm, &ranks), "twCommCount");
   expect_success(twCommUserRank(comm, &rank), "twCommUserRank");
   for (int round = 0; round < rounds; ++round) {
-    std::vector<float> data(kCount, 1.0F + static_cast<float>(rank));
+    std::vector<float> data(kShrinkCount, 1.0F + static_cast<float>(rank));
     expect_success(reduce(comm, data), "twAllReduce", comm);
     for (const float value : data) {
       if (value != static_cast<float>(ranks * (ranks + 1) / 2)) throw Error{"all-reduce", "the sum is wrong"};
@@ -82,7 +82,7 @@ TEST_P(ShrinkAfterDeath, TheOthersGoOn) {
     reduce_and_check(comm, 5);
     group.barrier();
     if (group.rank() == victim) kill(getpid(), SIGKILL);
-    std::vector<float> data(kCount, 1.0F);
+    std::vector<float> data(kShrinkCount, 1.0F);
     twResult_t result = twSuccess;
     while (result == twSuccess) result = reduce(comm, data);
     expect_line(twGetLastError(comm), fmt::format("rank {} on ", victim));
@@ -121,7 +121,7 @@ TEST(Shrink, RanksThatAreWellMayGoOneByOneAndNothingIsLeftOpen) {
         twResult_t state = twSuccess;
         while (state == twSuccess) expect_success(twCommGetAsyncError(comm, &state), "twCommGetAsyncError", comm);
         expect(state, twRemoteError, "the state of an excluded rank", comm);
-        std::vector<float> data(kCount, 1.0F);
+        std::vector<float> data(kShrinkCount, 1.0F);
         twResult_t result = twSuccess;
         while (result == twSuccess) result = reduce(comm, data);
         expect(result, twRemoteError, "an operation of an excluded rank", comm);
@@ -129,7 +129,7 @@ TEST(Shrink, RanksThatAreWellMayGoOneByOneAndNothingIsLeftOpen) {
         continue;
       }
       twComm_t made = shrink(comm, {0});
-      std::vector<float> data(kCount, 1.0F);
+      std::vector<float> data(kShrinkCount, 1.0F);
       expect(reduce(comm, data), twAborted, "the old one", comm);
       expect_success(twCommDestroy(comm), "twCommDestroy");
       comm = made;
@@ -155,7 +155,7 @@ TEST_P(ShrinkWhileStopped, TheRankThatWakesHarmsNobodyAndIsTold) {
     twComm_t comm = init_rank(group, config);
     reduce_and_check(comm, 5);
     if (group.rank() == victim) {
-      std::vector<float> data(kCount, 1.0F);
+      std::vector<float> data(kShrinkCount, 1.0F);
       // It stops in the middle: with an operation of its own under way as soon as it wakes.
       std::thread stopper{[] {
         std::this_thread::sleep_for(std::chrono::milliseconds{30});
@@ -168,7 +168,7 @@ TEST_P(ShrinkWhileStopped, TheRankThatWakesHarmsNobodyAndIsTold) {
       expect_success(twCommDestroy(comm), "twCommDestroy");
       return line;
     }
-    std::vector<float> data(kCount, 1.0F);
+    std::vector<float> data(kShrinkCount, 1.0F);
     twResult_t result = twSuccess;
     while (result == twSuccess) result = reduce(comm, data);
     expect_line(twGetLastError(comm), fmt::format("rank {} on ", victim));
@@ -200,7 +200,7 @@ TEST(Shrink, EndsWhatIsUnderWayWhereThatIsAsked) {
       expect_success(twCommDestroy(comm), "twCommDestroy");
       return std::string{};
     }
-    std::vector<float> data(kCount, 1.0F);
+    std::vector<float> data(kShrinkCount, 1.0F);
     std::thread worker{[&] { static_cast<void>(reduce(comm, data)); }};
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
     const Ps begun = monotonic_now();
@@ -222,7 +222,7 @@ TEST(Shrink, WorksAfterAnAbortAndAfterAShrinkThatFailed) {
     reduce_and_check(comm, 2);
     group.barrier();
     if (group.rank() == 2) kill(getpid(), SIGKILL);
-    std::vector<float> data(kCount, 1.0F);
+    std::vector<float> data(kShrinkCount, 1.0F);
     while (reduce(comm, data) == twSuccess) continue;
     expect_success(twCommAbort(comm), "twCommAbort");
     // Without a word about rank 2 it is waited for, and missing.

@@ -57,7 +57,7 @@ void models(TestHost& host, const std::string& name) {
   }
 }
 
-const std::vector<RuleCase> kCases = {
+const std::vector<RuleCase> kFieldCases = {
     {"Nccl769_Index1IsLinkLocal",
      Kind::kMlx5,
      [](TestHost& host) {
@@ -420,6 +420,6 @@ const std::vector<RuleCase> kCases = {
 
 }  // namespace
 
-std::span<const RuleCase> field_cases() { return kCases; }
+std::span<const RuleCase> field_cases() { return kFieldCases; }
 
 }  // namespace tensorwire::host::test

@@ -29,14 +29,14 @@ void foreign_namespace(TestHost& host) {
   }
 }
 
-void one_subnet(TestHost& host) {
+void two_in_one_subnet(TestHost& host) {
   host.file("/proc/net/route",
             "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
             "eth2\t000200C0\t00000000\t0001\t0\t0\t0\tC0FFFFFF\t0\t0\t0\neth3\t000200C0\t00000000\t0001\t0\t0\t0\tC0FFF"
             "FFF\t0\t0\t0\n");
 }
 
-const std::vector<RuleCase> kCases = {
+const std::vector<RuleCase> kGidCases = {
     {"OnlyLinkLocal", Kind::kMlx5, only_link_local, {"GID-001"}, "ip address add"},
     {"NoGidsAtAll",
      Kind::kIntel,
@@ -118,11 +118,11 @@ const std::vector<RuleCase> kCases = {
      [](TestHost& host) { host.fails(host.nic().port() + "/gids/3", EACCES); },
      {"!GID-001"}},
 
-    {"OneSubnet", Kind::kMlx5, one_subnet, {"NET-001"}, "192.0.2.0/26"},
+    {"OneSubnet", Kind::kMlx5, two_in_one_subnet, {"NET-001"}, "192.0.2.0/26"},
     {"OneSubnetWithStrictArp",
      Kind::kMlx5,
      [](TestHost& host) {
-       one_subnet(host);
+       two_in_one_subnet(host);
        for (const Nic& nic : host.nics()) {
          host.file("/proc/sys/net/ipv4/conf/" + nic.netdev + "/arp_ignore", "1\n");
          host.file("/proc/sys/net/ipv4/conf/" + nic.netdev + "/arp_announce", "2\n");
@@ -153,7 +153,7 @@ const std::vector<RuleCase> kCases = {
     {"CrossedPortsOfOneSubnet",
      Kind::kMlx5,
      [](TestHost& host) {
-       one_subnet(host);
+       two_in_one_subnet(host);
        host.set("NCCL_CROSS_NIC", "1");
      },
      {"NET-001", "!NET-004"}},
@@ -169,6 +169,6 @@ const std::vector<RuleCase> kCases = {
 
 }  // namespace
 
-std::span<const RuleCase> gid_cases() { return kCases; }
+std::span<const RuleCase> gid_cases() { return kGidCases; }
 
 }  // namespace tensorwire::host::test

@@ -6,9 +6,9 @@ namespace tensorwire::host::test {
 
 namespace {
 
-const std::string kDevices = "/sys/bus/pci/devices/";
+const std::string kPciDevices = "/sys/bus/pci/devices/";
 
-void closed_driver(TestHost& host) {
+void proprietary_driver(TestHost& host) {
   host.file("/proc/driver/nvidia/version",
             "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n");
 }
@@ -20,7 +20,7 @@ void model(TestHost& host, const std::string& name) {
 }
 
 void small_bar1(TestHost& host) {
-  host.file(kDevices + "0000:3e:00.0/resource",
+  host.file(kPciDevices + "0000:3e:00.0/resource",
             "0x00000000b0000000 0x00000000b0ffffff 0x0000000000040200\n"
             "0x0000021000000000 0x000002100fffffff 0x000000000014220c\n");
 }
@@ -28,10 +28,10 @@ void small_bar1(TestHost& host) {
 /// Without root the file ends after the standard header.
 void no_root(TestHost& host) {
   for (const char* pci : {"0000:3c:00.0", "0000:3c:01.0", "0000:3d:00.0"})
-    host.file(kDevices + pci + "/config", std::string(64, '\0'));
+    host.file(kPciDevices + pci + "/config", std::string(64, '\0'));
 }
 
-const std::vector<RuleCase> kCases = {
+const std::vector<RuleCase> kGpuDirectCases = {
     {"AcsOnTheWay",
      Kind::kMlx5,
      [](TestHost& host) { host.config("0000:3c:01.0", 0x1d); },
@@ -47,7 +47,7 @@ const std::vector<RuleCase> kCases = {
     {"NoPeerMemoryClosedDriver",
      Kind::kMlx5,
      [](TestHost& host) {
-       closed_driver(host);
+       proprietary_driver(host);
        host.gone("/sys/module/nvidia_peermem");
      },
      {"GDR-003"},
@@ -58,12 +58,12 @@ const std::vector<RuleCase> kCases = {
      {"GDR-003"},
      "modprobe nvidia-peermem"},
     {"DmabufInstead", Kind::kMlx5, [](TestHost& host) { host.gone("/sys/module/nvidia_peermem"); }, {"!GDR-003"}},
-    {"PeermemWithoutApi", Kind::kMlx5, closed_driver, {"GDR-004"}},
-    {"PeermemOfOfed", Kind::kOfed, closed_driver, {"!GDR-004"}},
+    {"PeermemWithoutApi", Kind::kMlx5, proprietary_driver, {"GDR-004"}},
+    {"PeermemOfOfed", Kind::kOfed, proprietary_driver, {"!GDR-004"}},
     {"OldNccl",
      Kind::kOfed,
      [](TestHost& host) {
-       closed_driver(host);
+       proprietary_driver(host);
        host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n");
      },
      {"GDR-005"}},
@@ -74,15 +74,15 @@ const std::vector<RuleCase> kCases = {
     {"NcclThatLooks",
      Kind::kOfed,
      [](TestHost& host) {
-       closed_driver(host);
+       proprietary_driver(host);
        host.log("gpu1:7:7 [0] NCCL INFO NCCL version 2.23.4+cuda12.4\n");
      },
      {"!GDR-005"}},
     {"GpuFarAway",
      Kind::kMlx5,
      [](TestHost& host) {
-       host.link(kDevices + "0000:5e:00.0", "/sys/devices/pci0000:7a/0000:7a:00.0/0000:5e:00.0")
-           .file(kDevices + "0000:5e:00.0/numa_node", "2\n");
+       host.link(kPciDevices + "0000:5e:00.0", "/sys/devices/pci0000:7a/0000:7a:00.0/0000:5e:00.0")
+           .file(kPciDevices + "0000:5e:00.0/numa_node", "2\n");
      },
      {"GDR-006"},
      "SYS"},
@@ -92,7 +92,7 @@ const std::vector<RuleCase> kCases = {
      Kind::kMlx5,
      [](TestHost& host) {
        model(host, "NVIDIA GeForce RTX 4090");
-       closed_driver(host);
+       proprietary_driver(host);
        small_bar1(host);
      },
      {"GDR-009"}},
@@ -100,31 +100,31 @@ const std::vector<RuleCase> kCases = {
      Kind::kMlx5,
      [](TestHost& host) {
        model(host, "NVIDIA GB10");
-       closed_driver(host);
+       proprietary_driver(host);
        host.gone("/sys/module/nvidia_peermem");
      },
      {"!GDR-003"}},
 
     {"NicInASlowSlot",
      Kind::kMlx5,
-     [](TestHost& host) { host.file(kDevices + "0000:3d:00.0/current_link_width", "8\n"); },
+     [](TestHost& host) { host.file(kPciDevices + "0000:3d:00.0/current_link_width", "8\n"); },
      {"LINK-001"},
      "32 GT/s x8"},
     {"NicTrainedLow",
      Kind::kMlx5,
-     [](TestHost& host) { host.file(kDevices + "0000:3d:00.0/current_link_speed", "16.0 GT/s PCIe\n"); },
+     [](TestHost& host) { host.file(kPciDevices + "0000:3d:00.0/current_link_speed", "16.0 GT/s PCIe\n"); },
      {"LINK-001"}},
     {"NicOfUnknownSpeed",
      Kind::kMlx5,
-     [](TestHost& host) { host.file(kDevices + "0000:3d:00.0/current_link_speed", "Unknown\n"); },
+     [](TestHost& host) { host.file(kPciDevices + "0000:3d:00.0/current_link_speed", "Unknown\n"); },
      {"!LINK-001"}},
     {"GpuNarrow",
      Kind::kMlx5,
-     [](TestHost& host) { host.file(kDevices + "0000:3e:00.0/current_link_width", "8\n"); },
+     [](TestHost& host) { host.file(kPciDevices + "0000:3e:00.0/current_link_width", "8\n"); },
      {"LINK-002"}},
     {"GpuIdle",
      Kind::kMlx5,
-     [](TestHost& host) { host.file(kDevices + "0000:3e:00.0/current_link_speed", "2.5 GT/s PCIe\n"); },
+     [](TestHost& host) { host.file(kPciDevices + "0000:3e:00.0/current_link_speed", "2.5 GT/s PCIe\n"); },
      {"!LINK-002"}},
     {"Flapping",
      Kind::kMlx5,
@@ -154,13 +154,13 @@ const std::vector<RuleCase> kCases = {
     {"NoIommu",
      Kind::kMlx5,
      [](TestHost& host) {
-       for (const Nic& nic : host.nics()) host.no_link(kDevices + nic.pci + "/iommu_group");
+       for (const Nic& nic : host.nics()) host.no_link(kPciDevices + nic.pci + "/iommu_group");
      },
      {"!GDR-002"}},
     {"GpuBehindAnotherSwitch",
      Kind::kMlx5,
      [](TestHost& host) {
-       host.link(kDevices + "0000:5e:00.0",
+       host.link(kPciDevices + "0000:5e:00.0",
                  "/sys/devices/pci0000:5a/0000:5a:00.0/0000:5b:00.0/0000:5c:01.0/0000:5f:00.0/0000:5e:00.0");
        host.config("0000:5f:00.0", 0);
      },
@@ -168,7 +168,7 @@ const std::vector<RuleCase> kCases = {
     {"Bar1Of512MiB",
      Kind::kMlx5,
      [](TestHost& host) {
-       host.file(kDevices + "0000:3e:00.0/resource",
+       host.file(kPciDevices + "0000:3e:00.0/resource",
                  "0x00000000b0000000 0x00000000b0ffffff 0x0000000000040200\n"
                  "0x0000021000000000 0x000002101fffffff 0x000000000014220c\n");
      },
@@ -181,6 +181,6 @@ const std::vector<RuleCase> kCases = {
 
 }  // namespace
 
-std::span<const RuleCase> gpudirect_cases() { return kCases; }
+std::span<const RuleCase> gpudirect_cases() { return kGpuDirectCases; }
 
 }  // namespace tensorwire::host::test

@@ -23,7 +23,7 @@ void third_device(TestHost& host, const std::string& name, const std::string& li
   host.file(port + "/state", "4: ACTIVE\n").file(port + "/link_layer", link_layer + "\n");
 }
 
-const std::vector<RuleCase> kCases = {
+const std::vector<RuleCase> kHostCases = {
     {"NoNodes", Kind::kMlx5, [](TestHost& host) { host.gone("/dev/infiniband"); }, {"DEV-001"}, "modprobe ib_uverbs"},
     {"NoNodesInAContainer",
      Kind::kMlx5,
@@ -173,6 +173,6 @@ const std::vector<RuleCase> kCases = {
 
 }  // namespace
 
-std::span<const RuleCase> host_cases() { return kCases; }
+std::span<const RuleCase> host_cases() { return kHostCases; }
 
 }  // namespace tensorwire::host::test

@@ -9,9 +9,9 @@ const std::string kHead = "host-a:1201:1201 [0] NCCL INFO ";
 const std::string kWarn = "\nhost-a:1201:1377 [0] transport/net_ib.cc:1250 NCCL WARN ";
 
 void says(TestHost& host, const std::string& line) { host.log(kHead + line + "\n"); }
-void warns(TestHost& host, const std::string& line) { host.log(kWarn + line + "\n"); }
+void nccl_warns(TestHost& host, const std::string& line) { host.log(kWarn + line + "\n"); }
 
-const std::vector<RuleCase> kCases = {
+const std::vector<RuleCase> kNcclCases = {
     {"Disabled", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_DISABLE", "1"); }, {"NCCL-001"}},
     {"NotDisabled", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IB_DISABLE", "0"); }, {"!NCCL-001"}},
     {"IgnoresMismatch", Kind::kMlx5, [](TestHost& host) { host.set("NCCL_IGNORE_NET_MISMATCH", "1"); }, {"NCCL-002"}},
@@ -85,52 +85,53 @@ const std::vector<RuleCase> kCases = {
     {"ConnectTimedOut",
      Kind::kMlx5,
      [](TestHost& host) {
-       warns(host,
-             "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state "
-             "RTR, "
-             "local GID index 3, local GID ::ffff:192.0.2.10, remote GID ::ffff:198.51.100.20");
+       nccl_warns(
+           host,
+           "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state "
+           "RTR, "
+           "local GID index 3, local GID ::ffff:192.0.2.10, remote GID ::ffff:198.51.100.20");
      },
      {"NCCL-013"},
      "ETIMEDOUT"},
     {"ConnectTimedOutInOldWords",
      Kind::kMlx5,
-     [](TestHost& host) { warns(host, "Call to ibv_modify_qp failed with error Connection timed out"); },
+     [](TestHost& host) { nccl_warns(host, "Call to ibv_modify_qp failed with error Connection timed out"); },
      {"NCCL-013"},
      "cannot be reached"},
     {"ConnectOfAnotherNamespace",
      Kind::kMlx5,
-     [](TestHost& host) { warns(host, "Call to ibv_modify_qp failed with error No such device"); },
+     [](TestHost& host) { nccl_warns(host, "Call to ibv_modify_qp failed with error No such device"); },
      {"NCCL-013"},
      "namespace"},
     {"Timeout",
      Kind::kMlx5,
      [](TestHost& host) {
-       warns(host,
-             "NET/IB: Got completion from peer 192.0.2.11<36291> with status=5 opcode=32542 len=0 vendor err 249 "
-             "(Recv) localGid ::ffff:192.0.2.10");
-       warns(host,
-             "NET/IB: Got completion from peer 192.0.2.11<36291> with status=12 opcode=32542 len=0 vendor err 129 "
-             "(Send) localGid ::ffff:192.0.2.10");
+       nccl_warns(host,
+                  "NET/IB: Got completion from peer 192.0.2.11<36291> with status=5 opcode=32542 len=0 vendor err 249 "
+                  "(Recv) localGid ::ffff:192.0.2.10");
+       nccl_warns(host,
+                  "NET/IB: Got completion from peer 192.0.2.11<36291> with status=12 opcode=32542 len=0 vendor err 129 "
+                  "(Send) localGid ::ffff:192.0.2.10");
      },
      {"NCCL-014", "!NCCL-015"},
      "status 12"},
     {"FlushesOnly",
      Kind::kMlx5,
-     [](TestHost& host) { warns(host, "NET/IB : Got completion with error 5, opcode 0, len 0, vendor err 249"); },
+     [](TestHost& host) { nccl_warns(host, "NET/IB : Got completion with error 5, opcode 0, len 0, vendor err 249"); },
      {"NCCL-015", "!NCCL-014"}},
     {"NoMemoryToRegister",
      Kind::kMlx5,
-     [](TestHost& host) { warns(host, "Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory"); },
+     [](TestHost& host) { nccl_warns(host, "Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory"); },
      {"NCCL-016"},
      "ulimit -l"},
     {"NoDmabuf",
      Kind::kMlx5,
-     [](TestHost& host) { warns(host, "Call to ibv_reg_dmabuf_mr failed with error Operation not supported"); },
+     [](TestHost& host) { nccl_warns(host, "Call to ibv_reg_dmabuf_mr failed with error Operation not supported"); },
      {"NCCL-016"},
      "NCCL_DMABUF_ENABLE=0"},
     {"PortWentDown",
      Kind::kMlx5,
-     [](TestHost& host) { warns(host, "NET/IB : mlx5_0:1 Got async event : port error"); },
+     [](TestHost& host) { nccl_warns(host, "NET/IB : mlx5_0:1 Got async event : port error"); },
      {"NCCL-017"}},
     {"Refused",
      Kind::kMlx5,
@@ -169,7 +170,7 @@ const std::vector<RuleCase> kCases = {
      {"!NCCL-016"}},
     {"TableChanged",
      Kind::kMlx5,
-     [](TestHost& host) { warns(host, "NET/IB : mlx5_0:1 Got async event : GID table change"); },
+     [](TestHost& host) { nccl_warns(host, "NET/IB : mlx5_0:1 Got async event : GID table change"); },
      {"!NCCL-017", "!NCCL-019", "!NCCL-020"}},
     {"MeetsOverEthernet",
      Kind::kMlx5,
@@ -187,6 +188,6 @@ const std::vector<RuleCase> kCases = {
 
 }  // namespace
 
-std::span<const RuleCase> nccl_cases() { return kCases; }
+std::span<const RuleCase> nccl_cases() { return kNcclCases; }
 
 }  // namespace tensorwire::host::test

@@ -28,7 +28,7 @@ void all_in_0(TestHost& host) {
   for (const Nic& nic : host.nics()) host.statistics(nic, {{"rx_prio0_bytes", 999'000'000'000}, {"rx_prio3_bytes", 0}});
 }
 
-const std::vector<RuleCase> kCases = {
+const std::vector<RuleCase> kQosCases = {
     {"NoPfc",
      Kind::kMlx5,
      [](TestHost& host) { all_print(host, tool::kDcbPfc, pfc_on(std::vector<bool>(8))); },
@@ -291,6 +291,6 @@ const std::vector<RuleCase> kCases = {
 
 }  // namespace
 
-std::span<const RuleCase> qos_cases() { return kCases; }
+std::span<const RuleCase> qos_cases() { return kQosCases; }
 
 }  // namespace tensorwire::host::test

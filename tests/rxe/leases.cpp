@@ -11,8 +11,8 @@ namespace tensorwire::rxe {
 
 namespace {
 
-constexpr int kBoundMs = 20'000;
-constexpr auto kPoison = std::byte{0x5a};
+constexpr int kLeaseBoundMs = 20'000;
+constexpr auto kLeasePoison = std::byte{0x5a};
 
 /// The kernel's own number for IBV_WC_WITH_INV, which rxe of Linux 6.1 hands on to programs as it is.
 constexpr unsigned kKernelWithInvalidate = 1U << 2;
@@ -34,7 +34,8 @@ class Lender {
         control_(control),
         settings_(settings),
         window_(ibv_alloc_mw(station.pd(), IBV_MW_TYPE_2)),
-        bytes_(station.pd(), std::vector<std::byte>(kSlotBytes, kPoison), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND),
+        bytes_(station.pd(), std::vector<std::byte>(kSlotBytes, kLeasePoison),
+               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND),
         pattern_(pattern(settings.seed)) {
     if (!window_) throw std::runtime_error{"no memory window"};
   }
@@ -43,7 +44,7 @@ class Lender {
     for (std::uint32_t index = 0; index < settings_.count; ++index) lend(index);
     control_.barrier();  // all windows are closed
     control_.barrier();  // until the initiator was refused
-    if (std::ranges::any_of(bytes_.bytes(), [](std::byte b) { return b != kPoison; })) {
+    if (std::ranges::any_of(bytes_.bytes(), [](std::byte b) { return b != kLeasePoison; })) {
       throw std::runtime_error{"a window that was closed let something through"};
     }
     return outcome_;
@@ -97,8 +98,8 @@ class Lender {
   void check(const Operation& op, std::uint32_t index) {
     const std::span<std::byte> arrived = bytes_.bytes().subspan(op.to, op.length);
     expect_equal(arrived, std::span{pattern_}.subspan(op.from, op.length), "lease " + std::to_string(index));
-    std::ranges::fill(arrived, kPoison);
-    if (std::ranges::any_of(bytes_.bytes(), [](std::byte b) { return b != kPoison; })) {
+    std::ranges::fill(arrived, kLeasePoison);
+    if (std::ranges::any_of(bytes_.bytes(), [](std::byte b) { return b != kLeasePoison; })) {
       throw std::runtime_error{"lease " + std::to_string(index) + ": written beside the window"};
     }
   }
@@ -165,7 +166,7 @@ class Borrower {
     wr[0].num_sge = 1;
     wr[0].wr.rdma = {.remote_addr = lent.address, .rkey = lent.key};
     station_.post_send(wr);
-    const std::optional<ibv_wc> wc = station_.next_completion(kBoundMs);
+    const std::optional<ibv_wc> wc = station_.next_completion(kLeaseBoundMs);
     // The NAK may be what is lost: whoever sent it is in ERR and says no more.
     const bool nak_lost = settings_.loss && wc && wc->status == IBV_WC_RETRY_EXC_ERR;
     if (!nak_lost && (!wc || wc->status != IBV_WC_REM_ACCESS_ERR))

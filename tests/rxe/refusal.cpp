@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint32_t kRegion = 8192;
 constexpr std::uint32_t kReceive = 16;
 constexpr auto kUntouched = std::byte{0x5a};
-constexpr int kBoundMs = 20'000;
+constexpr int kRefusalBoundMs = 20'000;
 
 struct Forbidden {
   ibv_wr_opcode opcode;
@@ -53,7 +53,7 @@ void ask(Station& station, const Forbidden& what, const Address& target) {
   }
   if (what.opcode == IBV_WR_SEND_WITH_INV) wr[0].invalidate_rkey = region.key;
   station.post_send(wr);
-  const std::optional<ibv_wc> wc = station.next_completion(kBoundMs);
+  const std::optional<ibv_wc> wc = station.next_completion(kRefusalBoundMs);
   if (!wc) throw std::runtime_error{"the refusal never came"};
   const ibv_wc_status told = on_soft_hca() ? what.by_rxe : what.told;
   if (wc->status != told) {

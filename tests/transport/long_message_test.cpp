@@ -10,7 +10,7 @@ namespace tensorwire::transport::test {
 namespace {
 
 /// Carries packets without their bytes, and adds up what they would have brought, in the order of addresses.
-struct Ferry {
+struct LongFerry {
   Host& from;
   Host& to;
   std::uint64_t next_address = 0;  ///< of the next byte that is placed
@@ -55,11 +55,11 @@ TEST_P(LongMessage, OfTwoGibibytesArrivesWhole) {
   SendWr wr = write_wr(1, local, kBase, there);
   wr.opcode = opcode;
   ASSERT_EQ(a.send(wr), 0);
-  Ferry forth{*a.host, *b.host, kBase, true, {}};
-  Ferry back{*b.host, *a.host, kBase, true, {}};
+  LongFerry forth{*a.host, *b.host, kBase, true, {}};
+  LongFerry back{*b.host, *a.host, kBase, true, {}};
   while (static_cast<int>(forth.carry(4096)) + static_cast<int>(back.carry(4096)) != 0) {
   }
-  const Ferry& bytes = opcode == WrOpcode::kRead ? back : forth;
+  const LongFerry& bytes = opcode == WrOpcode::kRead ? back : forth;
   EXPECT_TRUE(bytes.in_order);
   EXPECT_EQ(bytes.next_address - kBase, kMaxMessageBytes);
   const auto done = a.poll();

@@ -14,7 +14,7 @@ constexpr PdId kPd = 3;
 constexpr std::uint32_t kQpn = 0x42;
 constexpr std::uint64_t kBegin = 0x1000;
 constexpr std::uint64_t kBytes = 0x1000;
-constexpr std::uint64_t kTop = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kTopOfMemory = std::numeric_limits<std::uint64_t>::max();
 
 constexpr std::uint32_t with_tag(std::uint32_t key, std::uint32_t tag) { return (key & ~0xffU) | (tag & 0xffU); }
 
@@ -49,7 +49,7 @@ TEST_F(MemoryWindows, OpensExactlyWhatItWasBoundTo) {
   EXPECT_EQ(check(key, kBegin + 0x0ff, 1), AccessResult::kOutOfRange);
   EXPECT_EQ(check(key, kBegin + 0x2ff, 2), AccessResult::kOutOfRange);
   EXPECT_EQ(check(key, kBegin + 0x100, 0x201), AccessResult::kOutOfRange);
-  EXPECT_EQ(check(key, kTop, 2), AccessResult::kOutOfRange);
+  EXPECT_EQ(check(key, kTopOfMemory, 2), AccessResult::kOutOfRange);
   EXPECT_EQ(check(key, kBegin + 0x100, 1, kAccessRemoteRead), AccessResult::kNoRight);
   EXPECT_EQ(check(key, kBegin + 0x100, 1, kAccessRemoteAtomic), AccessResult::kNoRight);
   EXPECT_EQ(check(key, kBegin + 0x100, 1, 0, kPd + 1), AccessResult::kWrongPd);
@@ -96,8 +96,8 @@ TEST_F(MemoryWindows, WhatCannotBeBound) {
   EXPECT_TRUE(refused(binding(kBegin - 1, 2))) << "C10-75";
   EXPECT_TRUE(refused(binding(kBegin, kBytes + 1))) << "C10-75";
   EXPECT_TRUE(refused(binding(kBegin + kBytes - 1, 2))) << "C10-75";
-  EXPECT_TRUE(refused(binding(kTop, 2)));
-  EXPECT_TRUE(refused(binding(kBegin, kTop)));
+  EXPECT_TRUE(refused(binding(kTopOfMemory, 2)));
+  EXPECT_TRUE(refused(binding(kBegin, kTopOfMemory)));
   EXPECT_TRUE(refused(binding(kBegin, 1, kAccessLocalWrite))) << "not a remote right";
   EXPECT_TRUE(refused(binding(kBegin, 0))) << "type 2 is not closed by a binding (o10-37.2.40)";
   EXPECT_TRUE(table.remove(lkey)) << "nothing was bound to it";

@@ -13,7 +13,7 @@ namespace {
 
 using wire::Opcode;
 
-constexpr std::uint32_t kMtu = 1024;
+constexpr std::uint32_t kSqdMtu = 1024;
 
 class SqdLab : public testing::Test {
  protected:
@@ -61,7 +61,7 @@ TEST_F(SqdLab, TheEventComesOnlyWhenAskedFor) {
 }
 
 TEST_F(SqdLab, TheMessageUnderWayEndsAndTheNextOneWaits) {
-  write(1, 3 * kMtu);
+  write(1, 3 * kSqdMtu);
   write(2, 10);
   ASSERT_EQ(lab.pull(1).size(), 1U);
   ASSERT_EQ(drain(), 0);
@@ -91,7 +91,7 @@ TEST_F(SqdLab, TheMessageUnderWayEndsAndTheNextOneWaits) {
 }
 
 TEST_F(SqdLab, WhatIsLostMeanwhileIsSentAgain) {
-  write(1, 3 * kMtu);
+  write(1, 3 * kSqdMtu);
   write(2, 10);
   lab.pull(3);
   ASSERT_EQ(drain(), 0);
@@ -112,13 +112,13 @@ TEST_F(SqdLab, WhatIsLostMeanwhileIsSentAgain) {
 }
 
 TEST_F(SqdLab, AReadIsBegunWhenItsRequestHasLeft) {
-  const std::array sges = {buffer.sge(0, 2 * kMtu)};
+  const std::array sges = {buffer.sge(0, 2 * kSqdMtu)};
   ASSERT_EQ(lab.end.send(read_wr(1, sges, 0x1000, 1)), 0);
   lab.pull();
   ASSERT_EQ(drain(), 0);
-  lab.receive(Lab::response(Opcode::kRcReadResponseFirst, lab.psn(0)), kMtu);
+  lab.receive(Lab::response(Opcode::kRcReadResponseFirst, lab.psn(0)), kSqdMtu);
   EXPECT_TRUE(draining());
-  lab.receive(Lab::response(Opcode::kRcReadResponseLast, lab.psn(1)), kMtu);
+  lab.receive(Lab::response(Opcode::kRcReadResponseLast, lab.psn(1)), kSqdMtu);
   EXPECT_FALSE(draining());
   EXPECT_EQ(events(), 1U);
 }
@@ -238,7 +238,7 @@ TEST(Sqd, UcBringsTheMessageUnderWayToItsEnd) {
   c.type = QpType::kUc;
   Lab lab(c);
   Buffer buffer = lab.host.buffer(8192);
-  const std::array sges = {buffer.sge(0, 3 * kMtu)};
+  const std::array sges = {buffer.sge(0, 3 * kSqdMtu)};
   for (std::uint64_t i = 0; i < 2; ++i) ASSERT_EQ(lab.end.send(send_wr(i, sges)), 0);
   lab.pull(1);
   QpAttr attr;

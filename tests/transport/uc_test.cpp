@@ -283,29 +283,29 @@ TEST(UcOverAnyWire, NeverBytesThatWereNotSent) {
 
 // ---- attributes
 
-struct Step {
+struct UcStep {
   QpState from;
   QpState to;
   std::uint32_t required;
   std::uint32_t optional;
 };
 
-constexpr std::uint32_t kInitBits = kAttrPkeyIndex | kAttrPort | kAttrAccessFlags;
+constexpr std::uint32_t kUcInitBits = kAttrPkeyIndex | kAttrPort | kAttrAccessFlags;
 constexpr std::uint32_t kRtrBits = kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
-constexpr std::array kSteps = {
-    Step{QpState::kReset, QpState::kInit, kInitBits, 0},
-    Step{QpState::kInit, QpState::kInit, 0, kInitBits},
-    Step{QpState::kInit, QpState::kRtr, kRtrBits, kAttrAccessFlags | kAttrPkeyIndex},
-    Step{QpState::kRtr, QpState::kRts, kAttrSqPsn, kAttrCurState | kAttrAccessFlags},
-    Step{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
-    Step{QpState::kRts, QpState::kSqd, 0, kAttrEnSqdAsync},
-    Step{QpState::kSqd, QpState::kSqd, 0, kAttrAv | kAttrPkeyIndex | kAttrAccessFlags},
-    Step{QpState::kSqd, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
-    Step{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
+constexpr std::array kUcSteps = {
+    UcStep{QpState::kReset, QpState::kInit, kUcInitBits, 0},
+    UcStep{QpState::kInit, QpState::kInit, 0, kUcInitBits},
+    UcStep{QpState::kInit, QpState::kRtr, kRtrBits, kAttrAccessFlags | kAttrPkeyIndex},
+    UcStep{QpState::kRtr, QpState::kRts, kAttrSqPsn, kAttrCurState | kAttrAccessFlags},
+    UcStep{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
+    UcStep{QpState::kRts, QpState::kSqd, 0, kAttrEnSqdAsync},
+    UcStep{QpState::kSqd, QpState::kSqd, 0, kAttrAv | kAttrPkeyIndex | kAttrAccessFlags},
+    UcStep{QpState::kSqd, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
+    UcStep{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrAccessFlags},
 };
 
 TEST(UcModifyRules, EveryMaskBitOfEveryStep) {
-  for (const Step& step : kSteps) {
+  for (const UcStep& step : kUcSteps) {
     for (std::uint32_t bit = 1; bit <= 20; ++bit) {
       const std::uint32_t flag = 1U << bit;
       QpAttr attr;

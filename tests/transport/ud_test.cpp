@@ -388,28 +388,28 @@ TEST_F(UdTest, AnUnreliableWireLosesDatagramsAndNothingElse) {
   EXPECT_LT(received, 330U);
 }
 
-struct Step {
+struct UdStep {
   QpState from;
   QpState to;
   std::uint32_t required;
   std::uint32_t optional;
 };
 
-constexpr std::uint32_t kInitBits = kAttrPkeyIndex | kAttrPort | kAttrQkey;
-constexpr std::array kSteps = {
-    Step{QpState::kReset, QpState::kInit, kInitBits, 0},
-    Step{QpState::kInit, QpState::kInit, 0, kInitBits},
-    Step{QpState::kInit, QpState::kRtr, 0, kAttrPkeyIndex | kAttrQkey},
-    Step{QpState::kRtr, QpState::kRts, kAttrSqPsn, kAttrCurState | kAttrQkey},
-    Step{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrQkey},
-    Step{QpState::kRts, QpState::kSqd, 0, kAttrEnSqdAsync},
-    Step{QpState::kSqd, QpState::kSqd, 0, kAttrPkeyIndex | kAttrQkey},
-    Step{QpState::kSqd, QpState::kRts, 0, kAttrCurState | kAttrQkey},
-    Step{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrQkey},
+constexpr std::uint32_t kUdInitBits = kAttrPkeyIndex | kAttrPort | kAttrQkey;
+constexpr std::array kUdSteps = {
+    UdStep{QpState::kReset, QpState::kInit, kUdInitBits, 0},
+    UdStep{QpState::kInit, QpState::kInit, 0, kUdInitBits},
+    UdStep{QpState::kInit, QpState::kRtr, 0, kAttrPkeyIndex | kAttrQkey},
+    UdStep{QpState::kRtr, QpState::kRts, kAttrSqPsn, kAttrCurState | kAttrQkey},
+    UdStep{QpState::kRts, QpState::kRts, 0, kAttrCurState | kAttrQkey},
+    UdStep{QpState::kRts, QpState::kSqd, 0, kAttrEnSqdAsync},
+    UdStep{QpState::kSqd, QpState::kSqd, 0, kAttrPkeyIndex | kAttrQkey},
+    UdStep{QpState::kSqd, QpState::kRts, 0, kAttrCurState | kAttrQkey},
+    UdStep{QpState::kSqe, QpState::kRts, 0, kAttrCurState | kAttrQkey},
 };
 
 TEST(UdModifyRules, EveryMaskBitOfEveryStep) {
-  for (const Step& step : kSteps) {
+  for (const UdStep& step : kUdSteps) {
     for (std::uint32_t bit = 1; bit <= 20; ++bit) {
       const std::uint32_t flag = 1U << bit;
       QpAttr attr;
@@ -433,7 +433,7 @@ TEST(UdModifyRules, OnlyTheStepsOfTheTable) {
     for (const QpState to : kStates) {
       std::uint32_t mask = kAttrState;
       bool legal = to == QpState::kErr || to == QpState::kReset;
-      for (const Step& step : kSteps) {
+      for (const UdStep& step : kUdSteps) {
         if (step.from != from || step.to != to) continue;
         legal = true;
         mask |= step.required;

@@ -57,7 +57,7 @@ struct Measurement {
 };
 
 /// What ranks tell each other about one operation.
-struct Verdict {
+struct RunVerdict {
   std::uint32_t hash = 0;
   std::uint32_t wrong = 0;
 };
@@ -202,7 +202,7 @@ class DecodeRun {
 
   /// Bit-identity by hash always; against fp64 in verification tokens.
   void check(std::uint64_t iteration, std::uint32_t operations, bool verify) {
-    std::vector<Verdict> mine(operations);
+    std::vector<RunVerdict> mine(operations);
     const auto ranks = static_cast<std::uint32_t>(session_.group->world_size());
     for (std::uint32_t i = 0; i < operations; ++i) {
       mine[i].hash = result_hash(outputs_.tensor(i));

@@ -13,7 +13,7 @@ namespace tensorwire::cli {
 
 namespace {
 
-constexpr std::uint64_t kWidth = 32;
+constexpr std::uint64_t kBarWidth = 32;
 constexpr Ps kRedrawInterval = 100 * kMillisecond;
 
 double seconds(Ps time) { return static_cast<double>(time) / static_cast<double>(kSecond); }
@@ -39,11 +39,11 @@ void ProgressBar::advance(std::uint64_t steps) {
 
 void ProgressBar::draw(Ps now) {
   last_drawn_ = now;
-  const std::uint64_t filled = done_ * kWidth / total_;
+  const std::uint64_t filled = done_ * kBarWidth / total_;
   const double elapsed = seconds(now - started_);
   const double left = done_ == 0 ? 0 : elapsed * static_cast<double>(total_ - done_) / static_cast<double>(done_);
   const std::string line = fmt::format("\r\033[K{} [{:#<{}}{:.<{}}] {:3}%  {:.0f} s left", label_, "", filled, "",
-                                       kWidth - filled, done_ * 100 / total_, left);
+                                       kBarWidth - filled, done_ * 100 / total_, left);
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
 }

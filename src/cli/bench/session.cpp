@@ -22,7 +22,7 @@ namespace {
 
 using collective::DType;
 
-constexpr std::uint64_t kAlways = ~std::uint64_t{0};
+constexpr std::uint64_t kAnyBytes = ~std::uint64_t{0};
 
 DType dtype_of(const std::string& text) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16}) {
@@ -33,7 +33,7 @@ DType dtype_of(const std::string& text) {
 
 collective::Thresholds thresholds_of(const std::string& algorithm) {
   if (algorithm == "auto") return {};
-  if (algorithm == "one-shot") return {kAlways, kAlways};
+  if (algorithm == "one-shot") return {kAnyBytes, kAnyBytes};
   if (algorithm == "two-shot") return {0, 0};
   throw Error{"--algorithm " + algorithm, "no such algorithm", "Use auto, one-shot or two-shot"};
 }

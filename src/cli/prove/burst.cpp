@@ -17,12 +17,12 @@
 namespace tensorwire::cli {
 namespace {
 
-constexpr std::uint64_t kBufferBytes = 4 << 20;  ///< sent again and again
-constexpr Ps kLongestNap = 500 * kMillisecond;
+constexpr std::uint64_t kBurstBufferBytes = 4 << 20;  ///< sent again and again
+constexpr Ps kLongestBurstNap = 500 * kMillisecond;
 
 void sleep_for(Ps duration) {
   const Ps end = monotonic_now() + duration;
-  for (Ps now = monotonic_now(); now < end; now = monotonic_now()) nap(std::min(end - now, kLongestNap));
+  for (Ps now = monotonic_now(); now < end; now = monotonic_now()) nap(std::min(end - now, kLongestBurstNap));
 }
 
 /// The counters of the ports that this rank's packets go through, from one look to the next.
@@ -66,7 +66,7 @@ class Counting {
 };
 
 void transfer(comm::Communicator& comm, bool sends, int peer, std::uint64_t bytes) {
-  std::vector<std::byte> buffer(std::min(bytes, kBufferBytes));
+  std::vector<std::byte> buffer(std::min(bytes, kBurstBufferBytes));
   for (std::uint64_t left = bytes; left != 0;) {
     const std::uint64_t now = std::min<std::uint64_t>(left, buffer.size());
     const comm::Transfer part{sends, peer, buffer.data(), now / 4, collective::DType::kFloat32};

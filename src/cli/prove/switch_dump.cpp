@@ -11,12 +11,12 @@ namespace {
 
 constexpr Ps kPoll = 200 * kMillisecond;
 constexpr int kMostLooks = 25;
-constexpr std::size_t kLongest = 16 << 20;
+constexpr std::size_t kLongestDump = 16 << 20;
 
 std::string text_of(const std::string& path) {
   std::ifstream file{path, std::ios::binary};
   if (!file) throw Error{"--switch " + path, "it cannot be read", "Save the output of `show queue counters` there"};
-  std::string text(kLongest, '\0');
+  std::string text(kLongestDump, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   return text;

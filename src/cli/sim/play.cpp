@@ -20,7 +20,7 @@ namespace tensorwire::cli {
 
 namespace {
 
-constexpr Ps kRedrawInterval = 200 * kMillisecond;
+constexpr Ps kSimRedrawInterval = 200 * kMillisecond;
 constexpr Ps kSlice = 50 * kMicrosecond;
 constexpr std::array kSignals{SIGINT, SIGTERM};
 
@@ -40,7 +40,7 @@ class Line {
   void draw(fabric::Simulation& simulation) {
     if (!enabled_) return;
     const Ps now = monotonic_now();
-    if (now - drawn_ < kRedrawInterval) return;
+    if (now - drawn_ < kSimRedrawInterval) return;
     const std::uint64_t events = simulation.fabric().events();
     const double speed = static_cast<double>(events - events_) / static_cast<double>(now - drawn_) * kSecond / 1e6;
     drawn_ = now;

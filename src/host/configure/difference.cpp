@@ -10,7 +10,7 @@ namespace tensorwire::host {
 namespace {
 
 /// One part: what it is, what it should be, and both in the words of the commands.
-struct Setting {
+struct WantedSetting {
   std::string now;
   std::string wanted;
   std::string old_value;  ///< {old}: of what was there; empty: nothing was
@@ -20,7 +20,7 @@ struct Setting {
 
 /// A setting, or why there is none.
 struct Reading {
-  std::optional<Setting> setting;
+  std::optional<WantedSetting> setting;
   std::string why_not;
 };
 
@@ -47,7 +47,7 @@ std::string switched_on(const PrioritySet& set) {
   return text;
 }
 
-Setting plain(std::string now, std::string wanted) { return {now, wanted, now, wanted, {}}; }
+WantedSetting plain(std::string now, std::string wanted) { return {now, wanted, now, wanted, {}}; }
 
 Reading mtu(const PortState& state, const Wanted& wanted) {
   return reading(state.mtu, [&](unsigned now) {
@@ -72,9 +72,9 @@ void add_entry(std::string& list, unsigned key, unsigned priority) {
 
 /// The priority of two DSCPs; an entry that is not there has none.
 Reading dscp(const PortState& state, const Wanted& wanted, unsigned cnp_priority) {
-  if (!state.qos.trust) return reading(state.qos.trust, [](Trust) { return Setting{}; });
+  if (!state.qos.trust) return reading(state.qos.trust, [](Trust) { return WantedSetting{}; });
   return reading(state.apps, [&](const DcbApp& apps) {
-    Setting setting;
+    WantedSetting setting;
     for (const auto& [code, priority] : {std::pair{wanted.dscp, wanted.priority}, {wanted.cnp_dscp, cnp_priority}}) {
       add_entry(setting.new_value, code, priority);
       if (const int old = apps.priority_of_dscp[code]; old >= 0) {
@@ -93,7 +93,7 @@ Reading dscp(const PortState& state, const Wanted& wanted, unsigned cnp_priority
 Reading udp_port(const PortState& state, const Wanted& wanted) {
   return reading(state.apps, [&](const DcbApp& apps) {
     const std::string new_value = fmt::format("4791:{}", wanted.priority);
-    if (!apps.priority_of_rocev2) return Setting{"by default", new_value, {}, new_value, new_value};
+    if (!apps.priority_of_rocev2) return WantedSetting{"by default", new_value, {}, new_value, new_value};
     return plain(fmt::format("4791:{}", *apps.priority_of_rocev2), new_value);
   });
 }
@@ -115,7 +115,7 @@ Reading traffic_class(const PortState& state, const Wanted& wanted) {
 
 Reading ecn(const Fact<PrioritySet>& enabled, const Wanted& wanted) {
   return reading(enabled, [&](const PrioritySet& set) {
-    return Setting{set[wanted.priority] ? "on" : "off", "on", set[wanted.priority] ? "1" : "0", "1", {}};
+    return WantedSetting{set[wanted.priority] ? "on" : "off", "on", set[wanted.priority] ? "1" : "0", "1", {}};
   });
 }
 
@@ -128,7 +128,7 @@ Reading pfc(const PortState& state, const Wanted& wanted) {
   return reading(state.qos.pfc, [&](const PrioritySet& now) {
     PrioritySet only;
     only.set(wanted.priority);
-    return Setting{priorities(now), priorities(only), switched_on(now), switched_on(only), {}};
+    return WantedSetting{priorities(now), priorities(only), switched_on(now), switched_on(only), {}};
   });
 }
 
@@ -166,7 +166,7 @@ void append(std::vector<Action>& actions, std::string_view commands, const Value
   for (const std::string& line : filled(commands, values)) actions.push_back(action_of(line));
 }
 
-Change change(const RecipeStep& step, const Setting& setting, Values values) {
+Change change(const RecipeStep& step, const WantedSetting& setting, Values values) {
   values.emplace_back("{new}", setting.new_value);
   values.emplace_back("{old}", setting.old_value);
   values.emplace_back("{added}", setting.added);

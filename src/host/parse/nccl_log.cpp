@@ -14,28 +14,28 @@ constexpr std::size_t kMostLines = 32;
 constexpr std::size_t kLongestLine = 400;
 
 /// Words that decide what kind of line it is. The first row that fits counts.
-struct Kind {
+struct LineKind {
   std::string_view words;
   std::vector<LogLine> NcclLog::*lines;
 };
 
-constexpr std::array kKinds = {
-    Kind{"Using network ", &NcclLog::networks},
-    Kind{"NET/IB : No device found", &NcclLog::without_device},
-    Kind{"Failed to open libibverbs.so", &NcclLog::without_library},
-    Kind{"/GDRDMA", &NcclLog::gdr_channels},
-    Kind{"via NET/IB/", &NcclLog::plain_channels},
-    Kind{"GPU Direct RDMA Disabled", &NcclLog::gdr_disabled},
-    Kind{"does not support the kernel ABI of", &NcclLog::wrong_abi},
-    Kind{"Got async event : port error", &NcclLog::port_errors},
-    Kind{"local access violation work queue error", &NcclLog::violations},
-    Kind{"read failed in ncclIbRoceGetVersionNum", &NcclLog::sparse_table},
-    Kind{"completion for a CTS but retrieved", &NcclLog::lost_clearance},
-    Kind{"Connection refused", &NcclLog::refused},
-    Kind{"No route to host", &NcclLog::refused},
-    Kind{"Using interface lo:", &NcclLog::loopback},
-    Kind{"Bootstrap : Using lo:", &NcclLog::loopback},
-    Kind{"Bootstrap: Using lo:", &NcclLog::loopback},
+constexpr std::array kLineKinds = {
+    LineKind{"Using network ", &NcclLog::networks},
+    LineKind{"NET/IB : No device found", &NcclLog::without_device},
+    LineKind{"Failed to open libibverbs.so", &NcclLog::without_library},
+    LineKind{"/GDRDMA", &NcclLog::gdr_channels},
+    LineKind{"via NET/IB/", &NcclLog::plain_channels},
+    LineKind{"GPU Direct RDMA Disabled", &NcclLog::gdr_disabled},
+    LineKind{"does not support the kernel ABI of", &NcclLog::wrong_abi},
+    LineKind{"Got async event : port error", &NcclLog::port_errors},
+    LineKind{"local access violation work queue error", &NcclLog::violations},
+    LineKind{"read failed in ncclIbRoceGetVersionNum", &NcclLog::sparse_table},
+    LineKind{"completion for a CTS but retrieved", &NcclLog::lost_clearance},
+    LineKind{"Connection refused", &NcclLog::refused},
+    LineKind{"No route to host", &NcclLog::refused},
+    LineKind{"Using interface lo:", &NcclLog::loopback},
+    LineKind{"Bootstrap : Using lo:", &NcclLog::loopback},
+    LineKind{"Bootstrap: Using lo:", &NcclLog::loopback},
 };
 
 constexpr std::array kErrors = {
@@ -109,7 +109,7 @@ NcclLog parse_nccl_log(std::string_view text, std::string path) {
         log.version = version->substr(0, version->find(' '));
     }
     if (read_failure(words, line, log)) continue;
-    for (const Kind& kind : kKinds) {
+    for (const LineKind& kind : kLineKinds) {
       if (words.find(kind.words) == std::string_view::npos) continue;
       if ((log.*kind.lines).size() < kMostLines) (log.*kind.lines).push_back(line);
       break;

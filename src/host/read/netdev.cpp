@@ -10,16 +10,16 @@ namespace tensorwire::host {
 
 namespace {
 
-const std::string kClass = "/sys/class/net/";
+const std::string kNetClass = "/sys/class/net/";
 
 std::string bond_of(Tree& tree, const std::string& netdev) {
-  return tree.names(kClass + netdev + "/bonding_slave").ok()
-             ? target_name(tree, kClass + netdev + "/master").value_or("")
+  return tree.names(kNetClass + netdev + "/bonding_slave").ok()
+             ? target_name(tree, kNetClass + netdev + "/master").value_or("")
              : "";
 }
 
 std::vector<std::string> slaves_of(Tree& tree, const std::string& netdev) {
-  const std::string line = line_in(tree, kClass + netdev + "/bonding/slaves").value_or("");
+  const std::string line = line_in(tree, kNetClass + netdev + "/bonding/slaves").value_or("");
   const auto names = words_of(line);
   return {names.begin(), names.end()};
 }
@@ -64,11 +64,11 @@ Fact<std::vector<Netdev>> read_netdevs(Tree& tree, const std::vector<RdmaDevice>
   for (const std::string& name : *names) {
     Netdev netdev;
     netdev.name = name;
-    netdev.mtu = number_in_file<unsigned>(tree, kClass + name + "/mtu");
+    netdev.mtu = number_in_file<unsigned>(tree, kNetClass + name + "/mtu");
     if (!netdev.mtu && netdev.mtu.why().find("ENOTDIR") != std::string::npos) continue;  // bonding_masters
-    netdev.state = line_in(tree, kClass + name + "/operstate");
-    netdev.pci_address = target_name(tree, kClass + name + "/device");
-    netdev.is_virtual_function = tree.target(kClass + name + "/device/physfn").ok();
+    netdev.state = line_in(tree, kNetClass + name + "/operstate");
+    netdev.pci_address = target_name(tree, kNetClass + name + "/device");
+    netdev.is_virtual_function = tree.target(kNetClass + name + "/device/physfn").ok();
     netdev.bond = bond_of(tree, name);
     netdev.slaves = slaves_of(tree, name);
     netdev.has_rdma = belongs_to_rdma(name, rdma);

@@ -29,7 +29,7 @@ Fact<std::string> read_iommu_type(Tree& tree, const std::string& device) {
   return group ? line_in(tree, "/sys/kernel/iommu_groups/" + *group + "/type") : group;
 }
 
-PciDevice read_device(Tree& tree, const std::string& address) {
+PciDevice read_pci_device(Tree& tree, const std::string& address) {
   const std::string path = kDevices + address;
   PciDevice device;
   device.address = address;
@@ -71,11 +71,11 @@ void read_pci(Tree& tree, Host& host) {
           const auto name = between(text, "Model:", "\n");
           return name ? std::optional{std::string{trimmed(*name)}} : std::nullopt;
         });
-    host.gpus.push_back({read_device(tree, address), model});
+    host.gpus.push_back({read_pci_device(tree, address), model});
   }
   for (const RdmaDevice& rdma : host.rdma.value_or({})) {
     if (rdma.pci_address && host.nic(*rdma.pci_address) == nullptr)
-      host.nics.push_back(read_device(tree, *rdma.pci_address));
+      host.nics.push_back(read_pci_device(tree, *rdma.pci_address));
   }
   for (const PciDevice& nic : host.nics) add_bridges(tree, nic, host.bridges);
   for (const Gpu& gpu : host.gpus) add_bridges(tree, gpu.pci, host.bridges);

@@ -8,7 +8,7 @@ namespace tensorwire::host {
 
 namespace {
 
-const std::string kClass = "/sys/class/infiniband/";
+const std::string kRdmaClass = "/sys/class/infiniband/";
 
 /// "4: ACTIVE" -> "ACTIVE".
 Fact<std::string> named_state(Tree& tree, const std::string& path) {
@@ -75,7 +75,7 @@ void add_counters(Tree& tree, const std::string& folder, Fact<Counters>& all) {
 RdmaPort read_port(Tree& tree, const std::string& device, unsigned number) {
   RdmaPort port;
   port.number = number;
-  port.path = kClass + device + "/ports/" + std::to_string(number);
+  port.path = kRdmaClass + device + "/ports/" + std::to_string(number);
   port.state = named_state(tree, port.path + "/state");
   port.phys_state = named_state(tree, port.path + "/phys_state");
   port.rate_gbps = fact_in_file(tree, port.path + "/rate", [](std::string_view text) {
@@ -88,7 +88,7 @@ RdmaPort read_port(Tree& tree, const std::string& device, unsigned number) {
   add_counters(tree, port.path + "/counters", port.counters);
   add_counters(tree, port.path + "/hw_counters", port.counters);
   port.forced_traffic_class =
-      fact_in_file(tree, kClass + device + "/tc/" + std::to_string(number) + "/traffic_class", forced_class_in);
+      fact_in_file(tree, kRdmaClass + device + "/tc/" + std::to_string(number) + "/traffic_class", forced_class_in);
   return port;
 }
 
@@ -111,7 +111,7 @@ NicFamily family_of(Tree& tree, const std::string& device, const Fact<std::strin
     if (driver.is(std::string{row.name})) return row.family;
   }
   // Software devices have no PCI device; the kernel shows which interface rxe and siw were made on.
-  if (driver || !tree.text(kClass + device + "/parent").ok()) return NicFamily::kOther;
+  if (driver || !tree.text(kRdmaClass + device + "/parent").ok()) return NicFamily::kOther;
   return device.starts_with("siw") ? NicFamily::kSiw : NicFamily::kRxe;
 }
 
@@ -126,10 +126,10 @@ Fact<std::string> verbs_node_of(Tree& tree, const std::string& device) {
   return Fact<std::string>::unknown("no node names the device", folder);
 }
 
-RdmaDevice read_device(Tree& tree, const std::string& name) {
+RdmaDevice read_rdma_device(Tree& tree, const std::string& name) {
   RdmaDevice device;
   device.name = name;
-  const std::string path = kClass + name;
+  const std::string path = kRdmaClass + name;
   device.driver = target_name(tree, path + "/device/driver");
   device.family = family_of(tree, name, device.driver);
   device.pci_address = target_name(tree, path + "/device");
@@ -159,7 +159,7 @@ Fact<std::vector<RdmaDevice>> read_rdma_devices(Tree& tree) {
   if (exists(names, folder).is(false)) return {{}, folder};
   if (!names.ok()) return Fact<std::vector<RdmaDevice>>::unknown(names.why(), folder);
   std::vector<RdmaDevice> devices;
-  for (const std::string_view name : lines_of(names.text)) devices.push_back(read_device(tree, std::string{name}));
+  for (const std::string_view name : lines_of(names.text)) devices.push_back(read_rdma_device(tree, std::string{name}));
   return {std::move(devices), folder};
 }
 

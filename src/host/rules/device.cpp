@@ -190,7 +190,7 @@ void virtual_function(const Host& host, Judgement& judgement) {
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kDeviceRules = {
     Rule{"TW-DEV-001", Severity::kError, "no device nodes",
          "Programs reach RDMA devices through /dev/infiniband. Containers get it only when asked for.", no_nodes},
     Rule{"TW-DEV-002", Severity::kError, "a device cannot be opened",
@@ -224,6 +224,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup device_rules() { return {"RDMA devices", kRules}; }
+RuleGroup device_rules() { return {"RDMA devices", kDeviceRules}; }
 
 }  // namespace tensorwire::host

@@ -134,7 +134,7 @@ void cnp_rides_with_data(const Host& host, Judgement& judgement) {
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kEcnRules = {
     Rule{"TW-ECN-001", Severity::kError, "ECN notification point off",
          "DCQCN has three parts: the switch marks, the receiver (notification point) answers marks with CNPs, the sender "
          "(reaction point) slows down. Without the second, queues grow until PFC pauses everybody behind them.",
@@ -164,6 +164,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup ecn_rules() { return {"Congestion control (ECN, DCQCN)", kRules}; }
+RuleGroup ecn_rules() { return {"Congestion control (ECN, DCQCN)", kEcnRules}; }
 
 }  // namespace tensorwire::host

@@ -14,7 +14,7 @@ namespace {
 /// Every library has its own variable for the same thing.
 constexpr std::array kPins = {"NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX", "MC_GID_INDEX", "NVSHMEM_IB_GID_INDEX"};
 
-std::string shown(const Gid& gid) {
+std::string gid_text(const Gid& gid) {
   const char* version = !gid.version ? "of another network namespace" : gid.is_v2() ? "RoCE v2" : "RoCE v1";
   return fmt::format("{}: {}, {}", gid.index, to_string(gid.address), version);
 }
@@ -22,7 +22,7 @@ std::string shown(const Gid& gid) {
 std::vector<std::string> shown_table(const RdmaPort& port) {
   std::vector<std::string> lines;
   for (const Gid& gid : *port.gids) {
-    if (lines.size() < 16) lines.push_back(port.path + "/gids/" + shown(gid));
+    if (lines.size() < 16) lines.push_back(port.path + "/gids/" + gid_text(gid));
   }
   if (lines.empty()) lines.push_back(port.path + "/gids: every entry is empty");
   return lines;
@@ -102,7 +102,7 @@ void pinned_to_link_local(const Host& host, Judgement& judgement) {
                     "it, and ibv_modify_qp ends with ETIMEDOUT or the first message with error 12",
                     name, index),
         pin_remedy(name, *view.port),
-        {host::shown(name, setting), fmt::format("{}/gids/{}", view.port->path, shown(*gid))});
+        {host::shown(name, setting), fmt::format("{}/gids/{}", view.port->path, gid_text(*gid))});
   });
 }
 
@@ -132,7 +132,7 @@ void pin_fits_not_all(const Host& host, Judgement& judgement) {
       const Gid* best = view.port->gids ? best_gid(*view.port) : nullptr;
       if (best == nullptr) continue;
       indexes.push_back(best->index);
-      places.push_back(fmt::format("{}/gids/{}", view.port->path, shown(*best)));
+      places.push_back(fmt::format("{}/gids/{}", view.port->path, gid_text(*best)));
     }
     if (std::ranges::adjacent_find(indexes, std::ranges::not_equal_to{}) == indexes.end()) continue;
     places.insert(places.begin(), host::shown(name, *setting));
@@ -193,13 +193,13 @@ void self_assigned(const Host& host, Judgement& judgement) {
           "the interface gave itself an address of 169.254.0.0/16, as when no DHCP server answers: no peer "
           "in the fabric's subnet reaches it, yet NCCL pairs the device with others by its place in the list",
           "configure the address, or leave the device out of NCCL_IB_HCA",
-          {fmt::format("{}/gids/{}", view.port->path, shown(gid))});
+          {fmt::format("{}/gids/{}", view.port->path, gid_text(gid))});
     }
   }
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kGidRules = {
     Rule{"TW-GID-001", Severity::kError, "no routable RoCE v2 address on an active port",
          "A RoCE port speaks from an address of its interface. Without one the table holds link-local entries only, and "
          "peers behind a switch that routes, or on another rail, cannot answer them. A firmware update or a profile in "
@@ -240,6 +240,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup gid_rules() { return {"Addresses: which GID a job speaks from", kRules}; }
+RuleGroup gid_rules() { return {"Addresses: which GID a job speaks from", kGidRules}; }
 
 }  // namespace tensorwire::host

@@ -215,7 +215,7 @@ void geforce(const Host& host, Judgement& judgement) {
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kGpuDirectRules = {
     Rule{"TW-GDR-001", Severity::kError, "access control redirects peer-to-peer traffic",
          "ACS request redirect, completion redirect or upstream forwarding on a bridge takes GPU-NIC traffic over the root "
          "complex. Linux itself sets them whenever an IOMMU driver is active, iommu=pt included, and BIOS menus that "
@@ -255,6 +255,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup gpudirect_rules() { return {"GPUDirect RDMA", kRules}; }
+RuleGroup gpudirect_rules() { return {"GPUDirect RDMA", kGpuDirectRules}; }
 
 }  // namespace tensorwire::host

@@ -10,16 +10,17 @@ namespace tensorwire::host {
 
 namespace {
 
-std::string shown(const PciLink& link) { return fmt::format("{} GT/s x{}", link.gt_per_s, link.width); }
+std::string link_text(const PciLink& link) { return fmt::format("{} GT/s x{}", link.gt_per_s, link.width); }
 
 void nic_link_downgraded(const Host& host, Judgement& judgement) {
   for (const PciDevice& nic : host.nics) {
     if (!nic.link || !nic.best_link) continue;
     if (nic.link->gt_per_s >= nic.best_link->gt_per_s && nic.link->width >= nic.best_link->width) continue;
-    judgement.found(Confidence::kCertain, "NIC " + nic.address,
-                    fmt::format("the PCIe link runs at {}, the NIC can do {}", shown(*nic.link), shown(*nic.best_link)),
-                    "put the NIC into a slot that has all lanes, seat it anew, look for a firmware or BIOS update",
-                    {evidence(nic.link, shown(*nic.link)), evidence(nic.best_link, shown(*nic.best_link))});
+    judgement.found(
+        Confidence::kCertain, "NIC " + nic.address,
+        fmt::format("the PCIe link runs at {}, the NIC can do {}", link_text(*nic.link), link_text(*nic.best_link)),
+        "put the NIC into a slot that has all lanes, seat it anew, look for a firmware or BIOS update",
+        {evidence(nic.link, link_text(*nic.link)), evidence(nic.best_link, link_text(*nic.best_link))});
   }
 }
 
@@ -31,7 +32,7 @@ void gpu_link_narrow(const Host& host, Judgement& judgement) {
         Confidence::kCertain, "GPU " + gpu.pci.address,
         fmt::format("the PCIe link has {} lanes of {}", gpu.pci.link->width, gpu.pci.best_link->width),
         "seat the card anew, or put it into a slot that has all lanes",
-        {evidence(gpu.pci.link, shown(*gpu.pci.link)), evidence(gpu.pci.best_link, shown(*gpu.pci.best_link))});
+        {evidence(gpu.pci.link, link_text(*gpu.pci.link)), evidence(gpu.pci.best_link, link_text(*gpu.pci.best_link))});
   }
 }
 
@@ -67,7 +68,7 @@ void symbol_errors(const Host& host, Judgement& judgement) {
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kLinkRules = {
     Rule{"TW-LINK-001", Severity::kWarning, "a NIC's PCIe link is below its best",
          "A slot with fewer lanes, a card that is not well seated, or firmware that trained the link too low. Half the "
          "lanes are half the rate, and a NIC that cannot empty its buffers pauses its switch.",
@@ -87,6 +88,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup link_rules() { return {"Links: PCIe and cable", kRules}; }
+RuleGroup link_rules() { return {"Links: PCIe and cable", kLinkRules}; }
 
 }  // namespace tensorwire::host

@@ -68,7 +68,7 @@ void peer_sends_larger(const Host& host, Judgement& judgement) {
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kMtuRules = {
     Rule{"TW-MTU-001", Severity::kWarning, "RDMA packets are smaller than they could be",
          "The path MTU of RDMA follows the interface's, less 96 bytes, down to a power of two: 1500 gives 1024, 4200 gives "
          "4096. Small packets cost a few percent of the rate, and much more where packets a second are the limit.",
@@ -85,6 +85,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup mtu_rules() { return {"Packet sizes", kRules}; }
+RuleGroup mtu_rules() { return {"Packet sizes", kMtuRules}; }
 
 }  // namespace tensorwire::host

@@ -14,14 +14,14 @@ namespace tensorwire::host {
 
 namespace {
 
-std::string shown(const NcclLog& log, const LogLine& line) {
+std::string log_text(const NcclLog& log, const LogLine& line) {
   return fmt::format("{}:{}: {}", log.path, line.number, line.text);
 }
 
-std::vector<std::string> shown(const NcclLog& log, const std::vector<LogLine>& lines) {
+std::vector<std::string> log_text(const NcclLog& log, const std::vector<LogLine>& lines) {
   std::vector<std::string> seen;
   for (const LogLine& line : lines) {
-    if (seen.size() < 3) seen.push_back(shown(log, line));
+    if (seen.size() < 3) seen.push_back(log_text(log, line));
   }
   return seen;
 }
@@ -80,11 +80,11 @@ void gin_crash(const Host& host, Judgement& judgement) {
 void fell_back(const Host& host, Judgement& judgement) {
   if (!host.nccl_log) return;
   const NcclLog& log = *host.nccl_log;
-  std::vector<std::string> seen = shown(log, log.without_library);
-  for (std::string& line : shown(log, log.without_device)) seen.push_back(std::move(line));
+  std::vector<std::string> seen = log_text(log, log.without_library);
+  for (std::string& line : log_text(log, log.without_device)) seen.push_back(std::move(line));
   for (const LogLine& line : log.networks) {
     if (line.text.find("Using network Socket") != std::string::npos && seen.size() < 5)
-      seen.push_back(shown(log, line));
+      seen.push_back(log_text(log, line));
   }
   if (seen.empty()) return;
   judgement.found(Confidence::kCertain, "NCCL",
@@ -103,7 +103,7 @@ void log_of_foreign_abi(const Host& host, Judgement& judgement) {
       "the provider library does not know the driver's interface: an out-of-tree driver beside the distribution's "
       "rdma-core",
       "put the vendor's provider library of this driver's version into the image",
-      shown(*host.nccl_log, host.nccl_log->wrong_abi));
+      log_text(*host.nccl_log, host.nccl_log->wrong_abi));
 }
 
 void gdr_off(const Host& host, Judgement& judgement) {
@@ -111,7 +111,7 @@ void gdr_off(const Host& host, Judgement& judgement) {
   judgement.found(
       Confidence::kCertain, "GPUDirect", "NCCL says that it does not use GPUDirect: data is copied through host memory",
       "look at the findings about GPUDirect; a distance in the line means that GPU and NIC are too far apart",
-      shown(*host.nccl_log, host.nccl_log->gdr_disabled));
+      log_text(*host.nccl_log, host.nccl_log->gdr_disabled));
 }
 
 struct Meaning {
@@ -142,7 +142,7 @@ void connect_failed(const Host& host, Judgement& judgement) {
   const auto meaning = std::ranges::find(kConnectErrors, first.error, &Meaning::code);
   if (meaning == kConnectErrors.end()) return;
   judgement.found(Confidence::kLikely, "ibv_modify_qp", std::string{meaning->cause}, std::string{meaning->remedy},
-                  {shown(*host.nccl_log, first.line), "errno: " + errno_text(first.error)});
+                  {log_text(*host.nccl_log, first.line), "errno: " + errno_text(first.error)});
 }
 
 constexpr int kFlushed = 5;
@@ -174,7 +174,7 @@ void completion_failed(const Host& host, Judgement& judgement) {
   const auto meaning = std::ranges::find(kStatuses, first->status, &Meaning::code);
   if (meaning == kStatuses.end()) return;
   judgement.found(Confidence::kLikely, "work completion", fmt::format("status {}: {}", first->status, meaning->cause),
-                  std::string{meaning->remedy}, {shown(*host.nccl_log, first->line)});
+                  std::string{meaning->remedy}, {log_text(*host.nccl_log, first->line)});
 }
 
 void flushes_only(const Host& host, Judgement& judgement) {
@@ -183,7 +183,8 @@ void flushes_only(const Host& host, Judgement& judgement) {
   if (std::ranges::any_of(all, [](const FailedCompletion& failed) { return failed.status != kFlushed; })) return;
   judgement.found(Confidence::kCertain, "work completion",
                   "all failures here are flushes: they follow an earlier error, which is in another rank's log",
-                  "look for the first line of any rank with another status", {shown(*host.nccl_log, all.front().line)});
+                  "look for the first line of any rank with another status",
+                  {log_text(*host.nccl_log, all.front().line)});
 }
 
 void registration_failed(const Host& host, Judgement& judgement) {
@@ -199,14 +200,14 @@ void registration_failed(const Host& host, Judgement& judgement) {
                   memory   ? "ulimit -l unlimited for the job; see findings about the process and about GPUDirect"
                   : dmabuf ? "NCCL_DMABUF_ENABLE=0 with nvidia-peermem, or a newer driver"
                            : "see findings about GPUDirect",
-                  {shown(*host.nccl_log, line)});
+                  {log_text(*host.nccl_log, line)});
 }
 
 void port_errors(const Host& host, Judgement& judgement) {
   if (!host.nccl_log || host.nccl_log->port_errors.empty()) return;
   judgement.found(Confidence::kCertain, "link", "a port went down while the job ran",
                   "cable, transceiver, switch port; something that set PFC or lldpad at that time",
-                  shown(*host.nccl_log, host.nccl_log->port_errors));
+                  log_text(*host.nccl_log, host.nccl_log->port_errors));
 }
 
 void bootstrap_failed(const Host& host, Judgement& judgement) {
@@ -216,7 +217,7 @@ void bootstrap_failed(const Host& host, Judgement& judgement) {
                   loopback ? "NCCL meets over the loopback interface, which other hosts cannot reach"
                            : "the ranks cannot meet over TCP: a wrong interface, or a firewall that rejects",
                   "NCCL_SOCKET_IFNAME=the interface of the default route, on all hosts, also where `ray start` runs",
-                  shown(*host.nccl_log, loopback ? host.nccl_log->loopback : host.nccl_log->refused));
+                  log_text(*host.nccl_log, loopback ? host.nccl_log->loopback : host.nccl_log->refused));
 }
 
 void access_violation(const Host& host, Judgement& judgement) {
@@ -227,7 +228,7 @@ void access_violation(const Host& host, Judgement& judgement) {
       "the NIC refused an access to local memory: since NCCL 2.20 that is most often a difference in MTU between "
       "the two ends",
       "ip link show, at both ends; `tensorwire doctor compare` with a recording of each",
-      shown(*host.nccl_log, host.nccl_log->violations));
+      log_text(*host.nccl_log, host.nccl_log->violations));
 }
 
 void sparse_table(const Host& host, Judgement& judgement) {
@@ -237,7 +238,7 @@ void sparse_table(const Host& host, Judgement& judgement) {
       "this NCCL stumbles over an entry of the GID table whose type cannot be read: an empty one, or one of "
       "another network namespace, between entries that are in use",
       "a newer NCCL; until then NCCL_IB_GID_INDEX with the index of the usable entry",
-      shown(*host.nccl_log, host.nccl_log->sparse_table));
+      log_text(*host.nccl_log, host.nccl_log->sparse_table));
 }
 
 void lost_clearance(const Host& host, Judgement& judgement) {
@@ -247,11 +248,11 @@ void lost_clearance(const Host& host, Judgement& judgement) {
       "NCCL lost track of a request of its own: the library, not the fabric, unless counters on this host say "
       "otherwise",
       "another NCCL version; NCCL_IB_RESILIENCY_PORT_FAILOVER=0 where it is set",
-      shown(*host.nccl_log, host.nccl_log->lost_clearance));
+      log_text(*host.nccl_log, host.nccl_log->lost_clearance));
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kNcclRules = {
     Rule{"TW-NCCL-001", Severity::kError, "RDMA is switched off", "Left over from a search for an error, most of the time.", disabled},
     Rule{"TW-NCCL-002", Severity::kWarning, "differences between ranks are ignored",
          "A rank that could not open a device goes on with fewer than its peers expect: GPUs are busy, draw little power, and "
@@ -290,6 +291,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup nccl_rules() { return {"NCCL: settings and log", kRules}; }
+RuleGroup nccl_rules() { return {"NCCL: settings and log", kNcclRules}; }
 
 }  // namespace tensorwire::host

@@ -107,7 +107,7 @@ void crossed_rails(const Host& host, Judgement& judgement) {
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kNetRules = {
     Rule{"TW-NET-001", Severity::kWarning, "several RDMA interfaces in one subnet",
          "Linux owns addresses as a host, not by interface. Two ports in one subnet answer for each other (\"ARP flux\"), and "
          "the switch learns both addresses on one port.",
@@ -127,6 +127,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup net_rules() { return {"Interfaces and subnets", kRules}; }
+RuleGroup net_rules() { return {"Interfaces and subnets", kNetRules}; }
 
 }  // namespace tensorwire::host

@@ -124,7 +124,7 @@ void pause_in_wrong_priority(const Host& host, Judgement& judgement) {
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kPfcRules = {
     Rule{"TW-PFC-001", Severity::kWarning, "no lossless priority",
          "RoCE's go-back-N takes one loss badly. A lossless class (PFC) at host and switch keeps bursts of many senders to "
          "one receiver from being dropped. No setting of it survives a reboot unless something applies it again.",
@@ -154,6 +154,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup pfc_rules() { return {"Priority flow control", kRules}; }
+RuleGroup pfc_rules() { return {"Priority flow control", kPfcRules}; }
 
 }  // namespace tensorwire::host

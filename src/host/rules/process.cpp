@@ -64,7 +64,7 @@ void two_verbs_libraries(const Host& host, Judgement& judgement) {
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kProcessRules = {
     Rule{"TW-PROC-001", Severity::kError, "too little memory may be locked",
          "Registered memory is locked. The limit that counts is that of the job's own process: a service's comes from "
          "systemd, a container's from its engine, neither from the shell where one looks (`--pid N` reads the right one).",
@@ -79,6 +79,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup process_rules() { return {"The process: limits and libraries", kRules}; }
+RuleGroup process_rules() { return {"The process: limits and libraries", kProcessRules}; }
 
 }  // namespace tensorwire::host

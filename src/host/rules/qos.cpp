@@ -177,7 +177,7 @@ void forced_class_misses_devx(const Host& host, Judgement& judgement) {
 }
 
 // clang-format off
-constexpr std::array kRules = {
+constexpr std::array kQosRules = {
     Rule{"TW-QOS-001", Severity::kError, "DSCP is not trusted",
          "A port sorts packets by the priority in their VLAN tag (PCP) or by DSCP. RoCE on untagged interfaces needs DSCP.",
          trusts_pcp},
@@ -215,6 +215,6 @@ constexpr std::array kRules = {
 
 }  // namespace
 
-RuleGroup qos_rules() { return {"From traffic class to priority", kRules}; }
+RuleGroup qos_rules() { return {"From traffic class to priority", kQosRules}; }
 
 }  // namespace tensorwire::host

@@ -42,7 +42,7 @@ Answer read_file(const std::string& path, std::size_t longest) {
   Answer answer;
   std::vector<char> block(16'384);
   while (answer.text.size() < longest) {
-    const ssize_t got = read(file.get(), block.data(), block.size());
+    const ssize_t got = ::read(file.get(), block.data(), block.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return {{}, errno};
     if (got == 0) break;

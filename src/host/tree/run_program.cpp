@@ -83,7 +83,7 @@ bool drain(int output, Ps bound, std::string& text) {
     if (left <= 0) return false;
     if (poll(&waiting, 1, static_cast<int>(left / kMillisecond) + 1) < 0 && errno != EINTR) return false;
     if (waiting.revents == 0) continue;
-    const ssize_t got = read(output, block, sizeof block);
+    const ssize_t got = ::read(output, block, sizeof block);
     if (got <= 0) return true;
     if (text.size() < kLongestOutput) text.append(block, static_cast<std::size_t>(got));
   }

@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Links, FetchOver, ::testing::Values(LinkChoice::kPacket
 TEST_F(LocalLinkTest, ReadAndAtomicsFromAnotherProcess) {
   ASSERT_NO_FATAL_FAILURE(start());
   ASSERT_EQ(link(), "same-host link");
-  for (const std::uint32_t bytes : {1U, 4096U, 100'000U, kBytes}) {
+  for (const std::uint32_t bytes : {1U, 4096U, 100'000U, kMemoryBytes}) {
     SCOPED_TRACE(bytes);
     randomize(std::span(parent_->memory).first(bytes), bytes);
     const std::vector<std::byte> sent(parent_->memory.begin(), parent_->memory.begin() + bytes);
@@ -167,10 +167,10 @@ TEST_F(LocalLinkTest, ReadsWhereOneEndTakesSmallPackets) {
   ASSERT_EQ(link(), "same-host link");
   randomize(parent_->memory, 3);
   const std::vector<std::byte> sent = parent_->memory;
-  ASSERT_EQ(parent_->write(desk_->child, 0, kBytes, 7), 0);
+  ASSERT_EQ(parent_->write(desk_->child, 0, kMemoryBytes, 7), 0);
   ASSERT_NO_FATAL_FAILURE(expect_success(*parent_, WcOpcode::kWrite, 7));
   std::ranges::fill(parent_->memory, std::byte{0});
-  ASSERT_EQ(parent_->read(desk_->child, 0, kBytes, 8), 0);
+  ASSERT_EQ(parent_->read(desk_->child, 0, kMemoryBytes, 8), 0);
   ASSERT_NO_FATAL_FAILURE(expect_success(*parent_, WcOpcode::kRead, 8));
   EXPECT_EQ(sent, parent_->memory);
 }
@@ -188,7 +188,7 @@ TEST(ReadInto, AStockReceiveBufferLosesNothing) {
   ASSERT_EQ(b.connect(a.address()), 0);
   randomize(b.memory, 5);
   for (std::uint64_t round = 0; round < 4; ++round) {
-    ASSERT_EQ(a.read(b.address(), 0, kBytes, round), 0);
+    ASSERT_EQ(a.read(b.address(), 0, kMemoryBytes, round), 0);
     ASSERT_NO_FATAL_FAILURE(expect_success(a, WcOpcode::kRead, round));
     EXPECT_EQ(a.memory, b.memory);
   }
@@ -206,19 +206,19 @@ TEST_P(FetchFaults, EveryByteArrivesAndEveryAtomicHappensOnce) {
   ASSERT_EQ(a.connect(b.address()), 0);
   ASSERT_EQ(b.connect(a.address()), 0);
   randomize(b.memory, 5);
-  const std::uint64_t before = word(b, kBytes - 8);
+  const std::uint64_t before = word(b, kMemoryBytes - 8);
   constexpr std::uint32_t kMessages = 20, kEach = 40'000;
   for (std::uint32_t i = 0; i < kMessages; ++i) {
     ASSERT_EQ(a.read(b.address(), i * kEach, kEach, 2 * i), 0);
-    ASSERT_EQ(a.fetch_add(b.address(), kBytes - 8, 1, 2 * i + 1), 0);
+    ASSERT_EQ(a.fetch_add(b.address(), kMemoryBytes - 8, 1, 2 * i + 1), 0);
   }
   for (std::uint32_t i = 0; i < kMessages; ++i) {
     ASSERT_NO_FATAL_FAILURE(expect_success(a, WcOpcode::kRead, 2 * i));
     ASSERT_NO_FATAL_FAILURE(expect_success(a, WcOpcode::kFetchAdd, 2 * i + 1));
   }
   EXPECT_TRUE(std::equal(a.memory.begin(), a.memory.begin() + kMessages * kEach, b.memory.begin()));
-  EXPECT_EQ(word(b, kBytes - 8), before + kMessages);
-  EXPECT_EQ(word(a, kBytes - 8), before + kMessages - 1);
+  EXPECT_EQ(word(b, kMemoryBytes - 8), before + kMessages);
+  EXPECT_EQ(word(a, kMemoryBytes - 8), before + kMessages - 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rates, FetchFaults,

@@ -207,12 +207,12 @@ int told_while_the_application_polls() {
   return check.result();
 }
 
-struct Case {
+struct EventCase {
   const char* name;
   int (*body)();
 };
 
-class InterfaceEvents : public ::testing::TestWithParam<Case> {};
+class InterfaceEvents : public ::testing::TestWithParam<EventCase> {};
 
 TEST_P(InterfaceEvents, FollowTheInterface) {
   if (kThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer does not let a forked child start threads";
@@ -222,11 +222,12 @@ TEST_P(InterfaceEvents, FollowTheInterface) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, InterfaceEvents,
-                         ::testing::Values(Case{"Link", link_goes_and_comes}, Case{"Mtu", mtu_follows},
-                                           Case{"Addresses", addresses_go_and_come}, Case{"Ipv6", ipv6_comes_and_goes},
-                                           Case{"Removal", interface_is_removed},
-                                           Case{"Loopback", loopback_goes_and_comes},
-                                           Case{"Polling", told_while_the_application_polls}),
+                         ::testing::Values(EventCase{"Link", link_goes_and_comes}, EventCase{"Mtu", mtu_follows},
+                                           EventCase{"Addresses", addresses_go_and_come},
+                                           EventCase{"Ipv6", ipv6_comes_and_goes},
+                                           EventCase{"Removal", interface_is_removed},
+                                           EventCase{"Loopback", loopback_goes_and_comes},
+                                           EventCase{"Polling", told_while_the_application_polls}),
                          [](const auto& chosen) { return std::string{chosen.param.name}; });
 
 }  // namespace

@@ -23,7 +23,7 @@ using transport::WcStatus;
 constexpr std::uint8_t kLinkLocal = 0;
 constexpr std::uint8_t kGlobal = 2;
 
-std::shared_ptr<Hca> open_interface(const std::string& interface, HcaOptions options = {}) {
+std::shared_ptr<Hca> open_ipv6(const std::string& interface, HcaOptions options = {}) {
   for (const DeviceInfo& device : list_devices()) {
     if (device.interface == interface) return open_at(device, device.ipv4, std::move(options));
   }
@@ -64,8 +64,8 @@ int traffic(int mtu, transport::MtuCode path_mtu, std::uint8_t index) {
   Checks check;
   Endpoint::Settings settings{.mtu = path_mtu};
   settings.sgid_index = index;
-  Endpoint a{open_interface("tw0"), settings};
-  Endpoint b{open_interface("tw1"), settings};
+  Endpoint a{open_ipv6("tw0"), settings};
+  Endpoint b{open_ipv6("tw1"), settings};
   check.that(a.hca->port().active_mtu == path_mtu, "the port has the MTU of the interface");
   check.that(!a.address().gid.is_ipv4() && !a.address().gid.is_zero(), "the index names an IPv6 address");
   check.that(a.connect(b.address()) == 0 && b.connect(a.address()) == 0, "the two connect");
@@ -87,7 +87,7 @@ int traffic(int mtu, transport::MtuCode path_mtu, std::uint8_t index) {
 int families_do_not_mix() {
   make_cable(1500);
   Checks check;
-  const Endpoint a{open_interface("tw0")};
+  const Endpoint a{open_ipv6("tw0")};
   Address peer = a.address();
   peer.gid = *wire::parse_gid("fe80::1a");
   check.that(a.to_init() == 0 && a.to_rtr(peer) == EINVAL, "an IPv6 peer from an IPv4 index");
@@ -102,7 +102,7 @@ int pairs_of_a_connectx() {
   Checks check;
   HcaOptions options;
   options.gid_layout = GidLayout::kConnectX;
-  const Endpoint a{open_interface("tw0", std::move(options))};
+  const Endpoint a{open_ipv6("tw0", std::move(options))};
   Address peer = a.address();
   peer.gid = *wire::parse_gid("fe80::1a");
   check.that(a.to_init() == 0, "INIT");
@@ -117,8 +117,8 @@ int same_host_link_by_ipv6() {
   Checks check;
   Endpoint::Settings settings;
   settings.sgid_index = kGlobal;
-  Endpoint a{open_interface("tw0"), settings};
-  Endpoint b{open_interface("tw1"), settings};
+  Endpoint a{open_ipv6("tw0"), settings};
+  Endpoint b{open_ipv6("tw1"), settings};
   check.that(a.connect(b.address()) == 0 && b.connect(a.address()) == 0, "the two connect");
   check.that(a.hca->link_description(a.qp) == "same-host link", "global addresses of this host");
   exchange(check, a, b, 100'000, 1);
@@ -132,8 +132,8 @@ int too_large(const std::string& shrink) {
   Checks check;
   Endpoint::Settings settings{.timeout = 20, .mtu = transport::MtuCode::k4096};  // retries would take half a minute
   settings.sgid_index = kLinkLocal;
-  Endpoint a{open_interface("tw0"), settings};
-  Endpoint b{open_interface("tw1"), settings};
+  Endpoint a{open_ipv6("tw0"), settings};
+  Endpoint b{open_ipv6("tw1"), settings};
   check.that(a.connect(b.address()) == 0 && b.connect(a.address()) == 0, "the two connect");
   exchange(check, a, b, 262'144, 1);
   need(shrink);
@@ -179,8 +179,8 @@ std::vector<std::uint32_t> labels_on_the_cable(Checks& check, std::uint32_t labe
     settings.mtu = transport::MtuCode::k1024;
     settings.sgid_index = kLinkLocal;
     settings.flow_label = label;
-    Endpoint a{open_interface("tw0"), settings};
-    Endpoint b{open_interface("tw1", std::move(options)), settings};
+    Endpoint a{open_ipv6("tw0"), settings};
+    Endpoint b{open_ipv6("tw1", std::move(options)), settings};
     check.that(a.connect(b.address()) == 0 && b.connect(a.address()) == 0, "the two connect");
     exchange(check, a, b, 10'000, 1);
     check.that(a.counter("tx_errors") == 0 && a.counter("retransmitted_packets") == 0,
@@ -220,12 +220,12 @@ int flow_label_that_is_refused() {
   return check.result();
 }
 
-struct Case {
+struct Ipv6Case {
   const char* name;
   std::function<int()> body;
 };
 
-class Ipv6 : public ::testing::TestWithParam<Case> {};
+class Ipv6 : public ::testing::TestWithParam<Ipv6Case> {};
 
 TEST_P(Ipv6, OverACable) {
   if (kThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer does not let a forked child start threads";
@@ -236,12 +236,12 @@ TEST_P(Ipv6, OverACable) {
 
 INSTANTIATE_TEST_SUITE_P(
     , Ipv6,
-    ::testing::Values(Case{"LinkLocal1500", [] { return traffic(1500, transport::MtuCode::k1024, kLinkLocal); }},
-                      Case{"LinkLocal9000", [] { return traffic(9000, transport::MtuCode::k4096, kLinkLocal); }},
-                      Case{"Families", families_do_not_mix}, Case{"ConnectX", pairs_of_a_connectx},
-                      Case{"SameHost", same_host_link_by_ipv6}, Case{"InterfaceShrinks", interface_shrinks},
-                      Case{"RouteShrinks", route_shrinks}, Case{"FlowLabel", flow_label_travels},
-                      Case{"FlowLabelRefused", flow_label_that_is_refused}),
+    ::testing::Values(Ipv6Case{"LinkLocal1500", [] { return traffic(1500, transport::MtuCode::k1024, kLinkLocal); }},
+                      Ipv6Case{"LinkLocal9000", [] { return traffic(9000, transport::MtuCode::k4096, kLinkLocal); }},
+                      Ipv6Case{"Families", families_do_not_mix}, Ipv6Case{"ConnectX", pairs_of_a_connectx},
+                      Ipv6Case{"SameHost", same_host_link_by_ipv6}, Ipv6Case{"InterfaceShrinks", interface_shrinks},
+                      Ipv6Case{"RouteShrinks", route_shrinks}, Ipv6Case{"FlowLabel", flow_label_travels},
+                      Ipv6Case{"FlowLabelRefused", flow_label_that_is_refused}),
     [](const auto& chosen) { return std::string{chosen.param.name}; });
 
 }  // namespace

@@ -13,15 +13,15 @@
 namespace tensorwire::softhca::testing {
 namespace {
 
-constexpr Ps kBound = 100 * kMillisecond;
+constexpr Ps kLateBound = 100 * kMillisecond;
 constexpr const char* kFirstTryIsLost = "late_dma=100ms,drop=50%,opcode=WRITE_ONLY_IMM";
 
-/// A seed with which the first packet, or the first two, wait at least half of kBound each; of kFirstTryIsLost also one
-/// that loses the first and not the second.
+/// A seed with which the first packet, or the first two, wait at least half of kLateBound each; of kFirstTryIsLost also
+/// one that loses the first and not the second.
 std::uint64_t seed_for(std::string_view faults) {
   FaultConfig config = parse_faults(faults);
   for (config.seed = 1;; ++config.seed) {
-    const bool late = late_by(config, 0) > kBound / 2 && late_by(config, 1) > kBound / 2;
+    const bool late = late_by(config, 0) > kLateBound / 2 && late_by(config, 1) > kLateBound / 2;
     const auto lost = [&](std::uint64_t index) { return judge(config, index, wire::Opcode::kRcWriteOnlyImm).drop; };
     if (late && (config.drop == 0 || (lost(0) && !lost(1)))) return config.seed;
   }
@@ -58,14 +58,14 @@ TEST(LateDma, TheSourceIsReadWhenThePacketLeaves) {
   if (kThreadSanitizer) GTEST_SKIP() << "it writes what the HCA reads";
   LatePair pair{"late_dma=100ms", {.timeout = 16}};  // not so late that it would be sent again
   // The word is at most a few milliseconds old when it is read.
-  EXPECT_GT(age_when_read(pair), kBound / 2 - 20 * kMillisecond);
+  EXPECT_GT(age_when_read(pair), kLateBound / 2 - 20 * kMillisecond);
   EXPECT_EQ(pair.a.counter("retransmitted_packets"), 0U);
 }
 
 TEST(LateDma, ARetransmissionWaitsAndReadsAnew) {
   if (kThreadSanitizer) GTEST_SKIP() << "it writes what the HCA reads";
   LatePair pair{kFirstTryIsLost};
-  EXPECT_GT(age_when_read(pair), 2 * (kBound / 2) - 20 * kMillisecond);
+  EXPECT_GT(age_when_read(pair), 2 * (kLateBound / 2) - 20 * kMillisecond);
   EXPECT_GE(pair.a.counter("retransmitted_packets"), 1U);
 }
 
@@ -113,7 +113,7 @@ TEST(LateDma, WhatFailedIsReadNoMore) {
   const auto failed = pair.a.next();
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->status, transport::WcStatus::kRetryExceeded) << "20 ms are over before the packet leaves";
-  EXPECT_FALSE(pair.b.next(2 * kBound)) << "the memory may be somebody else's by now";
+  EXPECT_FALSE(pair.b.next(2 * kLateBound)) << "the memory may be somebody else's by now";
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint32_t kBytes = 1 << 20;
+constexpr std::uint32_t kMemoryBytes = 1 << 20;
 
 /// A listener in place of an HCA: what it does with a connection is up to the test.
 class NotAnHca : public ::testing::Test {
@@ -142,7 +142,7 @@ TEST(HostilePeer, RandomRingContentsHarmNobody) {
       desc.headers.psn = random.below(1 << 24);
       desc.headers.va = a.address().buffer;
       desc.headers.rkey = random.chance(500'000) ? a.key : static_cast<std::uint32_t>(random.next());
-      desc.headers.dma_length = random.below(kBytes);
+      desc.headers.dma_length = random.below(kMemoryBytes);
       desc.withdrawals = random.next();
       desc.piece_count = static_cast<std::uint8_t>(1 + random.below(3));
       for (std::size_t p = 0; p < desc.piece_count; ++p) {

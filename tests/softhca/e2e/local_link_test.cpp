@@ -22,11 +22,11 @@ TEST_F(LocalLinkTest, EverySizeArrivesWhole) {
   Random random(9);
   for (int i = 0; i < 200; ++i) {
     const std::uint32_t bytes = random.below(1U << random.below(20));
-    ASSERT_NO_FATAL_FAILURE(expect_echo(random.below(kBytes - bytes), bytes));
+    ASSERT_NO_FATAL_FAILURE(expect_echo(random.below(kMemoryBytes - bytes), bytes));
   }
   EXPECT_EQ(parent_->counter("retransmitted_packets"), 0U);
   EXPECT_GT(parent_->counter("local_rx_inline_bytes"), 0U);
-  EXPECT_GT(parent_->counter("local_rx_pulled_bytes"), kBytes);
+  EXPECT_GT(parent_->counter("local_rx_pulled_bytes"), kMemoryBytes);
   EXPECT_EQ(parent_->counter("tx_sends"), 0U) << "not a datagram was needed";
 }
 
@@ -111,7 +111,7 @@ TEST_P(LocalLinkRefusal, WrongKey) {
 TEST_P(LocalLinkRefusal, RangeThatEndsBeyondTheRegion) {
   ASSERT_NO_FATAL_FAILURE(start());
   Address target = desk_->child;
-  target.buffer += kBytes - GetParam() + 1;
+  target.buffer += kMemoryBytes - GetParam() + 1;
   ASSERT_EQ(parent_->write_imm(target, 0, GetParam(), 0), 0);
   const auto completion = parent_->next();
   ASSERT_TRUE(completion);
@@ -120,12 +120,13 @@ TEST_P(LocalLinkRefusal, RangeThatEndsBeyondTheRegion) {
 
 TEST_P(LocalLinkRefusal, SourceMemoryThatVanishedAfterRegistration) {
   ASSERT_NO_FATAL_FAILURE(start());
-  void* const at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const at = ::mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(at, MAP_FAILED);
   const auto address = reinterpret_cast<std::uint64_t>(at);
   std::uint32_t key = 0;
-  ASSERT_EQ(parent_->hca->register_memory(parent_->pd, address, kBytes, address, transport::kAccessLocalWrite, key), 0);
-  ::munmap(at, kBytes);
+  ASSERT_EQ(
+      parent_->hca->register_memory(parent_->pd, address, kMemoryBytes, address, transport::kAccessLocalWrite, key), 0);
+  ::munmap(at, kMemoryBytes);
   const transport::Sge sge{address, GetParam(), key};
   transport::SendWr wr;
   wr.opcode = transport::WrOpcode::kWriteImm;
@@ -236,7 +237,7 @@ TEST(LocalLinkInOneProcess, AnHcaTalksToItself) {
   ASSERT_EQ(b.connect(a.address()), 0);
   EXPECT_EQ(hca->link_description(a.qp), "same-host link");
   ASSERT_EQ(b.post_receives(16), 0);
-  for (const std::uint32_t bytes : {0U, 8U, 5000U, kBytes}) {
+  for (const std::uint32_t bytes : {0U, 8U, 5000U, kMemoryBytes}) {
     std::ranges::fill(a.memory, static_cast<std::byte>(bytes % 251 + 1));
     std::this_thread::sleep_for(2ms);  // let the engine thread fall asleep
     ASSERT_EQ(a.write_imm(b.address(), 0, bytes, 1), 0);
@@ -256,14 +257,14 @@ TEST(LocalLinkInOneProcess, TargetMemoryThatVanishedIsARemoteOperationalError) {
     ASSERT_EQ(a.connect(b.address()), 0);
     ASSERT_EQ(b.connect(a.address()), 0);
     ASSERT_EQ(b.post_receives(1), 0);
-    void* const at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const at = ::mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const auto address = reinterpret_cast<std::uint64_t>(at);
     Address target = b.address();
     target.buffer = address;
-    ASSERT_EQ(b.hca->register_memory(b.pd, address, kBytes, address,
+    ASSERT_EQ(b.hca->register_memory(b.pd, address, kMemoryBytes, address,
                                      transport::kAccessLocalWrite | transport::kAccessRemoteWrite, target.rkey),
               0);
-    ::munmap(at, kBytes);
+    ::munmap(at, kMemoryBytes);
     ASSERT_EQ(a.write_imm(target, 0, bytes, 1), 0);
     const auto completion = a.next();
     ASSERT_TRUE(completion);
@@ -278,7 +279,7 @@ TEST_F(LocalLinkTest, OneEndMayTakePackets) {
   packets.link = LinkChoice::kPackets;
   ASSERT_NO_FATAL_FAILURE(start(packets, {}));
   ASSERT_EQ(link(), "same-host link");
-  for (const std::uint32_t bytes : {0U, 1U, 4096U, 4097U, 100'000U, kBytes}) {
+  for (const std::uint32_t bytes : {0U, 1U, 4096U, 4097U, 100'000U, kMemoryBytes}) {
     SCOPED_TRACE(bytes);
     ASSERT_NO_FATAL_FAILURE(expect_echo(0, bytes));
   }

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 using transport::WcOpcode;
 using transport::WcStatus;
 
-inline constexpr std::uint32_t kBytes = 1 << 20;
+inline constexpr std::uint32_t kMemoryBytes = 1 << 20;
 
 /// What parent and child tell one another, in memory that both share.
 struct Desk {

@@ -96,7 +96,8 @@ class LocalPolicyTest : public LocalLinkTest {
 TEST_F(LocalPolicyTest, APeerThatMayNotBeReadAnswersInPackets) {
   ASSERT_NO_FATAL_FAILURE(start_with(false));
   EXPECT_EQ(link(), "same-host link") << "we may be read";
-  for (const std::uint32_t bytes : {0U, 8U, 4'097U, 100'000U, kBytes}) ASSERT_NO_FATAL_FAILURE(expect_echo(0, bytes));
+  for (const std::uint32_t bytes : {0U, 8U, 4'097U, 100'000U, kMemoryBytes})
+    ASSERT_NO_FATAL_FAILURE(expect_echo(0, bytes));
   EXPECT_EQ(parent_->counter("local_channels_refused"), 1U);
   EXPECT_EQ(parent_->counter("local_rx_records"), 0U);
   EXPECT_EQ(journal_.count("same-host link to"), 1U) << "one line says so";

@@ -25,12 +25,12 @@ using transport::WcStatus;
 constexpr int kSides = 2;
 constexpr int kFirst = 8;    ///< processes of a side that are there from the start
 constexpr int kWorkers = 9;  ///< and one that comes after the kills
-constexpr std::uint32_t kMessages = 40;
+constexpr std::uint32_t kMessagesEach = 40;
 constexpr std::uint32_t kSlotsOfLane = 4;
 constexpr std::uint32_t kLongest = 64 * 1024;
 constexpr std::array<int, kSides> kVictim{3, 5};
 constexpr std::uint32_t kKillAfter = 5;  ///< messages that a victim has verified
-constexpr Ps kBound = 60 * kSecond;
+constexpr Ps kProcessesBound = 60 * kSecond;
 
 /// What a worker tells the others, out of band.
 struct Card {
@@ -55,7 +55,7 @@ Desk* make_desk() {
 }
 
 template <class Condition>
-bool wait_until(Condition condition, Ps bound = kBound) {
+bool wait_until(Condition condition, Ps bound = kProcessesBound) {
   const Ps end = monotonic_now() + bound;
   while (!condition()) {
     if (monotonic_now() > end) return false;
@@ -92,10 +92,10 @@ class Lane {
   /// All messages both ways are done; or the peer is dead, and we know it from our own queue pair.
   [[nodiscard]] bool finished() const {
     if (failed_) return true;
-    if (theirs().dead.load() && sent_ == kMessages && completed_ == kMessages) return true;
-    return completed_ == kMessages && verified_ == kMessages;
+    if (theirs().dead.load() && sent_ == kMessagesEach && completed_ == kMessagesEach) return true;
+    return completed_ == kMessagesEach && verified_ == kMessagesEach;
   }
-  [[nodiscard]] bool complete() const { return completed_ == kMessages && verified_ == kMessages; }
+  [[nodiscard]] bool complete() const { return completed_ == kMessagesEach && verified_ == kMessagesEach; }
   void describe(const char* what) const {
     std::fprintf(stderr, "side %d, %d to %d: %s (sent %u, completed %u, verified %u)\n", side_, self_, peer_, what,
                  sent_, completed_, verified_);
@@ -120,7 +120,7 @@ class Lane {
   /// The slot at the peer is free, and ours too: go-back-N may read a source again until it is acknowledged. A dead
   /// peer frees nothing; what is sent to it shall fail.
   [[nodiscard]] bool may_send() const {
-    if (failed_ || sent_ == kMessages || sent_ - completed_ == kSlotsOfLane) return false;
+    if (failed_ || sent_ == kMessagesEach || sent_ - completed_ == kSlotsOfLane) return false;
     return theirs().dead.load() || sent_ - theirs().verified[self_].load() < kSlotsOfLane;
   }
 
@@ -212,7 +212,7 @@ int work(Desk& desk, int side, int self, transport::MtuCode mtu) {
   if (!wait_until(published)) return kFailed;
   if (!std::ranges::all_of(lanes, &Lane::connect)) return kFailed;
 
-  const Ps end = monotonic_now() + kBound;
+  const Ps end = monotonic_now() + kProcessesBound;
   Ps last = monotonic_now();
   Ps longest = 0;
   const auto unfinished = [&] { return !std::ranges::all_of(lanes, &Lane::finished); };

@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using transport::WcStatus;
 
-constexpr std::uint32_t kLongest = 64 * 1024;
+constexpr std::uint32_t kLongestMessage = 64 * 1024;
 
 /// An address of the loopback interface that is not a loopback address: processes share it.
 constexpr std::uint32_t kShared = 10U << 24 | 78U << 16 | 1;
@@ -29,14 +29,15 @@ std::shared_ptr<Hca> open_shared() {
 }
 
 bool write_and_check(Checks& check, Endpoint& a, Endpoint& b, std::uint32_t number) {
-  Content content(0, 1, 2, number, kLongest);
+  Content content(0, 1, 2, number, kLongestMessage);
   content.write(a.memory.data());
   std::ranges::fill(b.memory, std::byte{0});
   const bool posted = b.post_receives(1) == 0 && a.write_imm(b.address(), 0, content.bytes(), number) == 0;
   const auto arrived = b.next();
   const auto done = a.next();
   const bool right = posted && arrived && arrived->status == WcStatus::kSuccess && done &&
-                     done->status == WcStatus::kSuccess && Content(0, 1, 2, number, kLongest).equals(b.memory.data());
+                     done->status == WcStatus::kSuccess &&
+                     Content(0, 1, 2, number, kLongestMessage).equals(b.memory.data());
   check.that(right, "a message between two slots of one address");
   return right;
 }
@@ -161,12 +162,12 @@ int all_loopback_addresses() {
   return check.result();
 }
 
-struct Case {
+struct AddressCase {
   const char* name;
   int (*body)();
 };
 
-class SharedAddress : public ::testing::TestWithParam<Case> {};
+class SharedAddress : public ::testing::TestWithParam<AddressCase> {};
 
 TEST_P(SharedAddress, InANetworkOfItsOwn) {
   if (kThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer does not let a forked child start threads";
@@ -176,10 +177,11 @@ TEST_P(SharedAddress, InANetworkOfItsOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, SharedAddress,
-                         ::testing::Values(Case{"WrongPlacesHeal", wrong_places_heal},
-                                           Case{"MembersComeAndGo", members_come_and_go}, Case{"EverySlot", every_slot},
-                                           Case{"AnotherUser", another_user},
-                                           Case{"AllLoopbackAddresses", all_loopback_addresses}),
+                         ::testing::Values(AddressCase{"WrongPlacesHeal", wrong_places_heal},
+                                           AddressCase{"MembersComeAndGo", members_come_and_go},
+                                           AddressCase{"EverySlot", every_slot},
+                                           AddressCase{"AnotherUser", another_user},
+                                           AddressCase{"AllLoopbackAddresses", all_loopback_addresses}),
                          [](const auto& chosen) { return std::string{chosen.param.name}; });
 
 }  // namespace

@@ -29,7 +29,7 @@ struct Pair {
   }
 };
 
-void randomize(std::span<std::byte> bytes, std::uint64_t seed) {
+void fill_random(std::span<std::byte> bytes, std::uint64_t seed) {
   Random random{seed};
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
 }
@@ -51,7 +51,7 @@ TEST(SmallBuffer, ThreeSendersIntoAStockBufferLoseNothing) {
     ASSERT_EQ(senders[i]->connect(sinks[i]->address()), 0);
     ASSERT_EQ(sinks[i]->connect(senders[i]->address()), 0);
     ASSERT_EQ(sinks[i]->post_receives(4), 0);
-    randomize(senders[i]->memory, i);
+    fill_random(senders[i]->memory, i);
   }
   for (const int round : {1, 2, 3}) {
     for (std::size_t i = 0; i < 3; ++i) {
@@ -104,7 +104,7 @@ TEST_P(Faults, EveryByteStillArrives) {
   Endpoint::Settings settings;
   settings.timeout = 1;  // the floor of 20 ms decides
   Pair pair{settings, faulty(GetParam(), 1), faulty(GetParam(), 2)};
-  randomize(pair.a.memory, 5);
+  fill_random(pair.a.memory, 5);
   constexpr std::uint32_t kMessages = 20, kBytes = 40'000;
   ASSERT_EQ(pair.b.post_receives(kMessages), 0);
   for (std::uint32_t i = 0; i < kMessages; ++i) {
@@ -137,7 +137,7 @@ TEST(Congestion, MarksSlowTheSenderDownAndCostNoByte) {
       return options;
     };
     Pair pair{{}, congested(), congested()};
-    randomize(pair.a.memory, 9);
+    fill_random(pair.a.memory, 9);
     constexpr std::uint32_t kMessages = 20, kBytes = 50'000;
     ASSERT_EQ(pair.b.post_receives(kMessages), 0);
     for (std::uint32_t i = 0; i < kMessages; ++i) {
@@ -323,7 +323,7 @@ TEST(SegmentOffload, SaysHowManyPacketsASendHolds) {
     HcaOptions options = packets_only();
     options.segment_offload = offload;
     Pair pair{{}, std::move(options)};
-    randomize(pair.a.memory, 3);
+    fill_random(pair.a.memory, 3);
     ASSERT_EQ(pair.b.post_receives(1), 0);
     ASSERT_EQ(pair.a.write_imm(pair.b.address(), 0, 262'144, 7), 0);
     ASSERT_TRUE(pair.b.next());

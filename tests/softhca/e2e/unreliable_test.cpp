@@ -17,8 +17,8 @@ Endpoint::Settings unreliable() {
 }
 
 /// One end writes, the other one is written to. Receives are posted and counted by the test.
-struct Pair {
-  explicit Pair(HcaOptions to_a = {}, HcaOptions to_b = {})
+struct UnreliablePair {
+  explicit UnreliablePair(HcaOptions to_a = {}, HcaOptions to_b = {})
       : a(open_at(loopback_device(), test_address(0), std::move(to_a)), unreliable()),
         b(open_at(loopback_device(), test_address(1), std::move(to_b)), unreliable()) {
     Random random{7};
@@ -45,7 +45,7 @@ struct Pair {
 };
 
 TEST(Unreliable, ArrivesWholeInEverySize) {
-  Pair pair;
+  UnreliablePair pair;
   std::uint32_t immediate = 0;
   for (const std::uint32_t bytes : {0U, 1U, 3U, 1023U, 1024U, 1025U, 10'000U, 65'536U}) {
     SCOPED_TRACE(bytes);
@@ -63,12 +63,12 @@ TEST(Unreliable, ArrivesWholeInEverySize) {
 }
 
 TEST(Unreliable, TakesPacketsAlsoOnThisHost) {
-  Pair pair;
+  UnreliablePair pair;
   EXPECT_EQ(pair.a.hca->link_description(pair.a.qp), "RoCEv2 packets (unreliable connection)");
 }
 
 TEST(Unreliable, LossLosesMessagesAndNothingElse) {
-  Pair pair(faulty("drop=5%", 3), faulty("drop=0%", 4));
+  UnreliablePair pair(faulty("drop=5%", 3), faulty("drop=0%", 4));
   constexpr std::uint32_t kMessages = 200;
   std::uint32_t arrived = 0;
   for (std::uint32_t n = 0; n < kMessages; ++n) {

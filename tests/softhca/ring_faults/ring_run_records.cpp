@@ -132,9 +132,11 @@ void RingRun::take(Channel& channel) {
   judgement.drop = DropReason::kUnknownQp;
   if (connection != nullptr) {
     judgement = connection->ends[side].ref.judge(record.headers, record.bytes, channel.origin());
-    // A record that names bytes which are not there deceives nobody: it ends its queue pair, as one of the peer would.
+    // A record that names bytes which are not there ends its queue pair, as one of the peer would, and deceives nobody
+    // but with what a response acknowledges by the way.
     const bool deceives = would_deceive(record.label, record.headers, judgement, *connection, side);
-    const bool fails = record.pulled() && judgement.action == RxAction::kPlace && record.nowhere();
+    const bool fails = record.pulled() && judgement.action == RxAction::kPlace && record.nowhere() &&
+                       (judgement.plan != RxPlan::kResponse || !lies(record.headers, judgement, *connection, side));
     if (deceives && !fails) {
       channel.in->ring().pop();  // not for the engine
       ++channel.consumed;

@@ -7,16 +7,16 @@
 namespace tensorwire::transport::faults {
 namespace {
 
-constexpr std::uint32_t kMaxInline = 64;
+constexpr std::uint32_t kUdMaxInline = 64;
 constexpr std::uint32_t kSourceBytes = 4608;
 constexpr std::uint32_t kMaxPayload = 4096;
-constexpr std::uint32_t kInitMask = kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey;
+constexpr std::uint32_t kUdInitMask = kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey;
 
 }  // namespace
 
 const DatagramEnd::Kind DatagramEnd::kKind = {.type = QpType::kUd,
                                               .name = "datagrams",
-                                              .max_inline = kMaxInline,
+                                              .max_inline = kUdMaxInline,
                                               .source_bytes = kSourceBytes,
                                               .abort = Point::kUdAbort,
                                               .restart = Point::kUdRestart,
@@ -46,7 +46,7 @@ void DatagramEnd::bring_up(Ps now) {
   attr.state = QpState::kInit;
   attr.qkey = config.qkey;
   attr.sq_psn = config.sq_psn;
-  modify(attr, kInitMask, now);
+  modify(attr, kUdInitMask, now);
   attr.state = QpState::kRtr;
   modify(attr, kAttrState, now);
   SendWr early;
@@ -78,7 +78,7 @@ ReferenceUd::Send DatagramEnd::choose_send(const Target& target, const DatagramA
   send.immediate = static_cast<std::uint32_t>(random_.next());
   send.signaled = random_.below(3) != 0;
   send.solicited = random_.below(2) == 0;
-  send.inline_data = send.length <= kMaxInline && random_.below(2) == 0;
+  send.inline_data = send.length <= kUdMaxInline && random_.below(2) == 0;
   send.av = address.av;
   send.dest_qpn = target.qpn;
   send.qkey = random_.below(8) == 0 ? kFirstQkey + random_.below(kQkeys + 1) : target.qkey;

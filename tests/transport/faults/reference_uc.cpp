@@ -5,18 +5,18 @@
 namespace tensorwire::transport::faults {
 namespace {
 
-constexpr UnansweredPoints kPoints = {.to_sqe = Point::kUcRtsToSqe,
-                                      .from_sqe_to_error = Point::kUcSqeToErr,
-                                      .to_error = Point::kUcToErr,
-                                      .to_sqd = Point::kUcRtsToSqd,
-                                      .drained = Point::kUcDrained,
-                                      .drain_ends = Point::kUcDrainEnds,
-                                      .source_lost = Point::kUcSourceLost,
-                                      .source_broken = Point::kUcSourceBroken,
-                                      .sent = Point::kUcSendSuccess,
-                                      .sent_unsignaled = Point::kUcSendUnsignaled,
-                                      .flushed = Point::kUcSendFlushed,
-                                      .protection = Point::kUcSendProtection};
+constexpr UnansweredPoints kUcPoints = {.to_sqe = Point::kUcRtsToSqe,
+                                        .from_sqe_to_error = Point::kUcSqeToErr,
+                                        .to_error = Point::kUcToErr,
+                                        .to_sqd = Point::kUcRtsToSqd,
+                                        .drained = Point::kUcDrained,
+                                        .drain_ends = Point::kUcDrainEnds,
+                                        .source_lost = Point::kUcSourceLost,
+                                        .source_broken = Point::kUcSourceBroken,
+                                        .sent = Point::kUcSendSuccess,
+                                        .sent_unsignaled = Point::kUcSendUnsignaled,
+                                        .flushed = Point::kUcSendFlushed,
+                                        .protection = Point::kUcSendProtection};
 
 /// SENDs are opcodes 0x20 to 0x25, WRITEs 0x26 to 0x2b, in the order of RC's.
 constexpr unsigned kService = 0x20;
@@ -41,7 +41,7 @@ Point point_of(RxPlan plan) {
 }  // namespace
 
 ReferenceUc::ReferenceUc(Registrations& registrations, Hits& hits)
-    : ReferenceUnanswered(registrations, hits, kPoints), congestion(hits) {}
+    : ReferenceUnanswered(registrations, hits, kUcPoints), congestion(hits) {}
 
 void ReferenceUc::start(const ReferenceConfig& with) {
   reset(with);

@@ -7,23 +7,23 @@
 namespace tensorwire::transport::faults {
 namespace {
 
-constexpr UnansweredPoints kPoints = {.to_sqe = Point::kRtsToSqe,
-                                      .from_sqe_to_error = Point::kSqeToErr,
-                                      .to_error = Point::kUdToErr,
-                                      .to_sqd = Point::kUdRtsToSqd,
-                                      .drained = Point::kUdDrained,
-                                      .drain_ends = Point::kUdDrained,
-                                      .source_lost = Point::kUdSourceLost,
-                                      .source_broken = Point::kUdSourceBroken,
-                                      .sent = Point::kUdSendSuccess,
-                                      .sent_unsignaled = Point::kUdSendUnsignaled,
-                                      .flushed = Point::kUdSendFlushed,
-                                      .protection = Point::kUdSendProtection};
+constexpr UnansweredPoints kUdPoints = {.to_sqe = Point::kRtsToSqe,
+                                        .from_sqe_to_error = Point::kSqeToErr,
+                                        .to_error = Point::kUdToErr,
+                                        .to_sqd = Point::kUdRtsToSqd,
+                                        .drained = Point::kUdDrained,
+                                        .drain_ends = Point::kUdDrained,
+                                        .source_lost = Point::kUdSourceLost,
+                                        .source_broken = Point::kUdSourceBroken,
+                                        .sent = Point::kUdSendSuccess,
+                                        .sent_unsignaled = Point::kUdSendUnsignaled,
+                                        .flushed = Point::kUdSendFlushed,
+                                        .protection = Point::kUdSendProtection};
 
 }  // namespace
 
 ReferenceUd::ReferenceUd(Registrations& registrations, Hits& hits)
-    : ReferenceUnanswered(registrations, hits, kPoints) {}
+    : ReferenceUnanswered(registrations, hits, kUdPoints) {}
 
 void ReferenceUd::on_sent(const TxDesc& desc) {
   check_sent(desc);

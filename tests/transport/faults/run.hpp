@@ -123,6 +123,8 @@ class Run {
   std::uint64_t expect_atomic(const Label& label, const wire::Headers& headers, Arena& arena, Direction& direction);
   void expect_original(const wire::Headers& headers, Connection& connection, std::size_t side);
   void expect_verdict(const RxVerdict& verdict, const Judgement& judgement) const;
+  [[nodiscard]] static bool lies(const wire::Headers& headers, const Judgement& judgement, const Connection& connection,
+                                 std::size_t side) noexcept;
   [[nodiscard]] static bool would_deceive(const Label& label, const wire::Headers& headers, const Judgement& judgement,
                                           const Connection& connection, std::size_t side) noexcept;
 

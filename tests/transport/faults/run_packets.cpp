@@ -12,7 +12,7 @@
 namespace tensorwire::transport::faults {
 namespace {
 
-constexpr std::size_t kFramingBytes = 66;
+constexpr std::size_t kLinkFramingBytes = 66;
 constexpr Ps kPsPerByte = 80;  // 100 Gb/s
 
 bool is_response(const wire::Headers& headers) { return wire::traits(headers.opcode).response; }
@@ -62,7 +62,7 @@ void Run::transmit(std::size_t number) {
   for (std::size_t i = 0; i < count; ++i) {
     const TxDesc& desc = batch[i];
     auto& [packet, departure] = leaving[i];
-    const std::size_t bytes = kFramingBytes + wire::header_bytes(desc.headers.opcode) + desc.payload_bytes;
+    const std::size_t bytes = kLinkFramingBytes + wire::header_bytes(desc.headers.opcode) + desc.payload_bytes;
     host.egress_free += static_cast<Ps>(bytes) * kPsPerByte;
     departure = host.egress_free;
     trace_.sent(now_, number, desc.headers, desc.payload_bytes, desc.retransmission);
@@ -204,16 +204,12 @@ void Run::deliver_parsed(const Packet& packet, const wire::Parsed& parsed) {
   place_packet(packet, parsed, verdict, judgement, *connection, side);
 }
 
-/// Somebody who knows every number can act for the peer; that is not what forgeries are to show.
-bool Run::would_deceive(const Label& label, const wire::Headers& headers, const Judgement& judgement,
-                        const Connection& connection, std::size_t side) noexcept {
-  if (label.truth != Truth::kForged) return false;
-  if (judgement.plan == RxPlan::kExecute || judgement.plan == RxPlan::kResponse) return true;
-  if (!is_answer(judgement.plan)) return false;
+/// Whether it says of requests that they were executed which the peer has not seen.
+bool Run::lies(const wire::Headers& headers, const Judgement& judgement, const Connection& connection,
+               std::size_t side) noexcept {
   const ReferenceQp& ref = connection.ends[side].ref;
   const ReferenceQp& peer = connection.ends[1 - side].ref;
-  std::uint64_t end = 0;                                 // of what it acknowledges
-  if (judgement.plan == RxPlan::kCredits) return false;  // at worst the requester is careful, or is refused
+  std::uint64_t end = 0;  // of what it acknowledges
   if (judgement.plan == RxPlan::kAcknowledge) {
     end = ref.una + (headers.psn - ref.psn(ref.una)) % (1U << 24) + (headers.syndrome / 32 == 0 ? 1 : 0);
   } else {
@@ -221,6 +217,15 @@ bool Run::would_deceive(const Label& label, const wire::Headers& headers, const 
   }
   const bool same_life = connection.ends[0].life == connection.ends[1].life;
   return end > ref.una && (!same_life || end > peer.executed);
+}
+
+/// Somebody who knows every number can act for the peer; that is not what forgeries are to show.
+bool Run::would_deceive(const Label& label, const wire::Headers& headers, const Judgement& judgement,
+                        const Connection& connection, std::size_t side) noexcept {
+  if (label.truth != Truth::kForged) return false;
+  if (judgement.plan == RxPlan::kExecute || judgement.plan == RxPlan::kResponse) return true;
+  // Credits: at worst the requester is careful, or is refused.
+  return is_answer(judgement.plan) && judgement.plan != RxPlan::kCredits && lies(headers, judgement, connection, side);
 }
 
 void Run::expect_verdict(const RxVerdict& verdict, const Judgement& judgement) const {

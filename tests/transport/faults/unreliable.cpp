@@ -9,18 +9,18 @@
 namespace tensorwire::transport::faults {
 namespace {
 
-constexpr std::uint32_t kMaxInline = 64;
+constexpr std::uint32_t kUcMaxInline = 64;
 constexpr std::uint32_t kZoneBytes = 24 * 1024;
-constexpr std::uint32_t kInitMask = kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags;
+constexpr std::uint32_t kUcInitMask = kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags;
 constexpr std::uint32_t kRtrMask = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
 /// PSNs of two lives stay further apart than a life is long.
-constexpr std::uint32_t kLivesApart = 1U << 13;
+constexpr std::uint32_t kUcLivesApart = 1U << 13;
 
 }  // namespace
 
 const UnreliableEnd::Kind UnreliableEnd::kKind = {.type = QpType::kUc,
                                                   .name = "unreliable connection",
-                                                  .max_inline = kMaxInline,
+                                                  .max_inline = kUcMaxInline,
                                                   .source_bytes = kZoneBytes,
                                                   .abort = Point::kUcAbort,
                                                   .restart = Point::kUcRestart,
@@ -56,7 +56,7 @@ void UnreliableEnd::bring_up(Ps now) {
   config.access = scenario_.has(Fault::kDefect) && random_.below(8) == 0 ? 0 : kAccessRemoteWrite;
   config.mtu = mtu_bytes(mtu_);
   config.dcqcn = scenario_.engine.dcqcn;
-  config.sq_psn = life++ != 0             ? ref.config.sq_psn + kLivesApart + random_.below(kLivesApart)
+  config.sq_psn = life++ != 0             ? ref.config.sq_psn + kUcLivesApart + random_.below(kUcLivesApart)
                   : random_.below(2) == 0 ? wire::kPsnMask - random_.below(60)  // soon at the wrap
                                           : random_.below(1U << 24);
   config.sq_psn &= wire::kPsnMask;
@@ -75,7 +75,7 @@ void UnreliableEnd::bring_up(Ps now) {
   attr.dest_qpn = config.peer_qpn;
   attr.path_mtu = mtu_;
   attr.rq_psn = config.rq_psn;
-  modify(attr, kInitMask, now);
+  modify(attr, kUcInitMask, now);
   attr.state = QpState::kRtr;
   modify(attr, kRtrMask, now);
   SendWr early;
@@ -136,7 +136,7 @@ ReferenceUnanswered::Send UnreliableEnd::choose_send(Message& message) {
   send.immediate = static_cast<std::uint32_t>(random_.next());
   send.signaled = random_.below(3) != 0;
   send.solicited = random_.below(2) == 0;
-  send.inline_data = send.length <= kMaxInline && random_.below(2) == 0;
+  send.inline_data = send.length <= kUcMaxInline && random_.below(2) == 0;
   send.sges = send.inline_data ? inline_list(message.source, send.length) : source_list(message.source, send.length);
   if (!is_send(send.opcode)) name_target(message, send);
   return send;
