@@ -32,6 +32,7 @@ inline constexpr auto kVariables = std::to_array<Variable>({
     {"TENSORWIRE_GID_INDEX", "automatic", "GID index, as --gid-index; the automatic choice is the routable RoCE v2 entry"},
     {"TENSORWIRE_GID_LAYOUT", "v2", "GID table of soft HCA devices: v2 (RoCE v2 only) or connectx (v1/v2 pairs, IPv4 at 2 and 3)"},
     {"TENSORWIRE_GSO", "on", "whether the soft HCA hands the kernel several packets in one send (UDP_SEGMENT): on or off"},
+    {"TENSORWIRE_LIBRARY", "the wheel's, else as the loader finds it", "libtensorwire.so that the Python package loads"},
     {"TENSORWIRE_LINE_RATE", "the interface's speed, else 100000", "line rate that DCQCN starts from and returns to, in Mb/s"},
     {"TENSORWIRE_LINK", "auto", "how soft HCA packets travel: auto (same-host link where possible) or packets (always RoCEv2 over UDP)"},
     {"TENSORWIRE_LOG", "warn", "what is written to stderr: off, error, warn, info or debug"},
