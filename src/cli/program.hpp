@@ -8,6 +8,9 @@
 
 namespace tensorwire::cli {
 
+/// Reads the command line and runs the command that it names. @return the exit status
+int run_program(int argc, char** argv);
+
 /// The words after the program's name, as given: a benchmark that starts its ranks runs itself with them.
 [[nodiscard]] const std::vector<std::string>& program_arguments() noexcept;
 
