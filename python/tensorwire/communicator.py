@@ -56,6 +56,7 @@ class Communicator:
     def __init__(self, handle):
         self._library = library.load()
         self._handle = handle
+        self._gpu_path = ""  # once it is known, it stays
         self.rank = self._ask("twCommUserRank")
         self.size = self._ask("twCommCount")
 
@@ -87,6 +88,18 @@ class Communicator:
         if result != 0:
             library.check(result, self._handle)
 
+    def use_gpu(self, device):
+        """All ranks call it, each with its GPU, before their first collective on GPU memory is captured into a graph."""
+        library.check(self._library.twCommInitGpu(self._handle, device), self._handle)
+
+    def gpu_path(self):
+        """"peer": from GPU to GPU; "host": through host memory; "": nothing was done on a GPU yet."""
+        if not self._gpu_path:
+            path = ctypes.c_char_p()
+            library.check(self._library.twCommGpuPath(self._handle, path), self._handle)
+            self._gpu_path = path.value.decode()
+        return self._gpu_path
+
     def all_reduce(self, send, recv, count, dtype, op=Operator.SUM, stream=0):
         self._call("twAllReduce", send, recv, count, dtype, op, stream=stream)
 
@@ -107,6 +120,13 @@ class Communicator:
 
     def recv(self, recv, count, dtype, peer, stream=0):
         self._call("twRecv", recv, count, dtype, peer, stream=stream)
+
+    def fused_allreduce_rmsnorm(self, dtype, stream=0, **fields):
+        """`fields` are those of twFusedRmsNorm_t, `in_` for its `in`. Memory of GPUs that reach each other."""
+        what = library.FusedRmsNorm.default()
+        for name, value in fields.items():
+            setattr(what, name, value)
+        self._call("twFusedAllReduceRmsNorm", what, dtype, stream=stream)
 
     def barrier(self, stream=0):
         self._call("twBarrier", stream=stream)

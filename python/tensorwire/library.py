@@ -34,6 +34,19 @@ class Config(ctypes.Structure):
         return cls(ctypes.sizeof(cls), undefined, None, *[undefined] * 9)
 
 
+class FusedRmsNorm(ctypes.Structure):
+    """twFusedRmsNorm_t; default() is TW_FUSED_RMS_NORM_INITIALIZER."""
+    _fields_ = [("size", ctypes.c_size_t),
+                *((name, ctypes.c_void_p) for name in ("in_", "residualIn", "weight", "residualOut", "normOut")),
+                ("rows", ctypes.c_size_t), ("hidden", ctypes.c_size_t), ("epsilon", ctypes.c_float), ("onePlus", ctypes.c_int),
+                ("quantOut", ctypes.c_void_p), ("quantType", ctypes.c_int), ("quantScale", ctypes.c_void_p),
+                ("rowScales", ctypes.c_void_p)]
+
+    @classmethod
+    def default(cls):
+        return cls(size=ctypes.sizeof(cls), epsilon=1e-6)
+
+
 _pointer, _size, _int = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 _SIGNATURES = {  # of the functions that return a twResult_t; include/tensorwire/tensorwire.h
     "twGetVersion": [ctypes.POINTER(_int)],
@@ -42,6 +55,8 @@ _SIGNATURES = {  # of the functions that return a twResult_t; include/tensorwire
     "twCommInitFromEnv": [ctypes.POINTER(_pointer), ctypes.POINTER(Config)],
     "twCommCount": [_pointer, ctypes.POINTER(_int)],
     "twCommUserRank": [_pointer, ctypes.POINTER(_int)],
+    "twCommInitGpu": [_pointer, _int],
+    "twCommGpuPath": [_pointer, ctypes.POINTER(ctypes.c_char_p)],
     "twCommAbort": [_pointer],
     "twCommDestroy": [_pointer],
     "twCommForget": [_pointer, _pointer, _size],
@@ -53,6 +68,7 @@ _SIGNATURES = {  # of the functions that return a twResult_t; include/tensorwire
     "twBroadcast": [_pointer, _pointer, _size, _int, _int, _pointer, _pointer],
     "twAllToAll": [_pointer, _pointer, _size, _int, _pointer, _pointer],
     "twAllToAllv": [_pointer, _pointer, ctypes.POINTER(_size), _int, _pointer, _pointer],
+    "twFusedAllReduceRmsNorm": [ctypes.POINTER(FusedRmsNorm), _int, _pointer, _pointer],
     "twBarrier": [_pointer, _pointer],
     "twSend": [_pointer, _size, _int, _int, _pointer, _pointer],
     "twRecv": [_pointer, _size, _int, _int, _pointer, _pointer],

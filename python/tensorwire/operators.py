@@ -45,10 +45,6 @@ def _checked(x):
 @torch.library.custom_op("tensorwire::all_reduce", mutates_args=())
 def all_reduce(x: torch.Tensor, group: str) -> torch.Tensor:
     """The sum over the ranks of the group, the same bits on all of them."""
-    return _summed(x, group)
-
-
-def _summed(x, group):
     x = _checked(x)
     result = torch.empty_like(x)
     tensors.all_reduce(_named(group), x, result)
@@ -117,7 +113,18 @@ def fused_allreduce_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: tor
 
     Rounded to the tensors' type after the all-reduce, before the squares, and before the weight.
     """
-    total = _summed(x, group)
+    comm = _named(group)
+    x = _checked(x)
+    if residual.shape != x.shape or weight.shape != x.shape[-1:] or {residual.dtype, weight.dtype} != {x.dtype}:
+        raise ValueError(f"fused_allreduce_rmsnorm: x is {x.dtype} {list(x.shape)}, residual {residual.dtype} "
+                         f"{list(residual.shape)}, weight {weight.dtype} {list(weight.shape)}: types are to be the same, "
+                         "residual like x, weight like its last dimension")
+    if tensors.has_fused_kernel(comm, x):
+        norm_out, residual_out = torch.empty_like(x), torch.empty_like(x)
+        tensors.fused_allreduce_rmsnorm(comm, *map(tensors.aligned, (x, residual, weight)), eps, norm_out, residual_out)
+        return norm_out, residual_out
+    total = torch.empty_like(x)
+    tensors.all_reduce(comm, x, total)
     residual_out = total + residual
     wide = residual_out.float()
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
@@ -126,4 +133,4 @@ def fused_allreduce_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: tor
 
 @fused_allreduce_rmsnorm.register_fake
 def _(x, residual, weight, eps, group):
-    return torch.empty_like(x, memory_format=torch.contiguous_format), torch.empty_like(residual)
+    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(2))

@@ -10,6 +10,7 @@ from tensorwire.communicator import DataType, Operator
 TYPES = {torch.int32: DataType.INT32, torch.float16: DataType.FLOAT16, torch.float32: DataType.FLOAT32,
          torch.bfloat16: DataType.BFLOAT16}
 _WORD = 4
+_UNIT = 16  # bytes; what the fused kernel's rows are whole numbers of
 
 
 def stream_of(tensor):
@@ -74,3 +75,25 @@ def exchange(comm, messages):
         for kind, tensor, peer in messages:
             getattr(comm, kind)(tensor.data_ptr(), tensor.numel(), TYPES[tensor.dtype], peer, stream_of(tensor))
     forget(comm, *(tensor for _, tensor, _ in messages))
+
+
+def has_fused_kernel(comm, x):
+    """Whether twFusedAllReduceRmsNorm takes these: the same on all ranks, for shapes and GPUs are."""
+    if not x.is_cuda or x.dtype == torch.int32 or x.shape[-1] * x.element_size() % _UNIT:
+        return False
+    if not comm.gpu_path():
+        comm.use_gpu(x.device.index)
+    return comm.gpu_path() == "peer"
+
+
+def aligned(tensor):
+    """As the fused kernel needs it."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % _UNIT == 0 else tensor.clone()
+
+
+def fused_allreduce_rmsnorm(comm, x, residual, weight, eps, norm_out, residual_out):
+    """Shapes and types agree; all are aligned()."""
+    comm.fused_allreduce_rmsnorm(TYPES[x.dtype], stream_of(x), in_=x.data_ptr(), residualIn=residual.data_ptr(),
+                                 weight=weight.data_ptr(), residualOut=residual_out.data_ptr(), normOut=norm_out.data_ptr(),
+                                 rows=x.numel() // x.shape[-1], hidden=x.shape[-1], epsilon=eps)

@@ -24,6 +24,7 @@ ROOMS = {
     "collective": ["base"],
     "cuda": ["collective"],
     "comm": ["verbs", "bootstrap", "collective", "cuda"],
+    "nccl": ["comm"],
     "fabric": ["transport", "collective"],
     "inspect": ["wire"],
     "host": ["base"],

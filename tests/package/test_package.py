@@ -54,12 +54,12 @@ class Tarball(unittest.TestCase):
 
     def test_holds_what_a_user_needs(self):
         for path in ("lib/tensorwire/libibverbs.so.1", "lib/tensorwire/libibverbs.so", "lib/tensorwire/bundled/libisal.so.2",
-                     "share/doc/tensorwire/README.md", "share/doc/tensorwire/LICENSE",
+                     "lib/tensorwire/nccl/libnccl.so.2", "share/doc/tensorwire/README.md", "share/doc/tensorwire/LICENSE",
                      "share/doc/tensorwire/third-party"):
             self.assertTrue((self.root / path).exists(), path)
 
     def test_links_glibc_and_itself_only(self):
-        bundled = {p.name for p in (self.root / "lib/tensorwire").rglob("*")}
+        bundled = {p.name for p in (self.root / "lib").rglob("*")}
         for binary in self.binaries():
             needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "-dW", binary)))
             self.assertEqual(needed - GLIBC - bundled, set(), binary.name)

@@ -59,7 +59,8 @@ def main(arguments):
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"skipped: PyTorch is not here and could not be had from PyPI: {error}")
         return SKIPPED
-    library = pathlib.Path(os.environ.get("TW_BUILD_DIR", PROJECT / "build/release"), "lib/libtensorwire.so.0")
+    library = os.environ.get("TENSORWIRE_LIBRARY") or pathlib.Path(os.environ.get("TW_BUILD_DIR", PROJECT / "build/release"),
+                                                                   "lib/libtensorwire.so.0")
     path = [PROJECT / "python", *([found] if found else []), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ.update(PYTHONPATH=os.pathsep.join(map(str, path)), TENSORWIRE_LIBRARY=str(library), OMP_NUM_THREADS="1")
     os.execv(sys.executable, [sys.executable, "-m", "unittest", *arguments])

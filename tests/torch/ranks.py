@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import tensorwire.backend  # noqa: F401: makes the backend known
 
-BOUND_S = 100
+BOUND_S = 180
 AFTER_FAILURE_S = 5
 
 

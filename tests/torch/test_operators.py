@@ -67,6 +67,9 @@ class Operators(RanksTestCase):
                 OPS.all_reduce(torch.ones(1, dtype=torch.float64), name())
             with self.assertRaisesRegex(RuntimeError, f"5 rows are not {ranks} equal parts"):
                 OPS.reduce_scatter(torch.ones(5), name())
+            x = torch.ones(2, 4)
+            with self.assertRaisesRegex(ValueError, r"residual torch.float32 \[4\], weight torch.float16 \[4\]"):
+                OPS.fused_allreduce_rmsnorm(x, x[0].clone(), x[0].half(), 1e-5, name())
             communicator = tensorwire.operators._named(name())
             with self.assertRaisesRegex(tensorwire.Error, "rank.*: there is no such root"):
                 communicator.broadcast(0, 0, 1, tensorwire.DataType.FLOAT32, 99)
