@@ -77,11 +77,14 @@ class Mill:
         self.simulation = link_command(build, table.SIMULATION)
         self.unit_tests = link_command(build, table.UNIT_TESTS)
 
+    def misplaced(self, mutants: list[Mutant]) -> list[str]:
+        """Those whose text is not there once: the source was changed, and the table was not."""
+        counts = {mutant.name: (self.sources / mutant.file).read_text().count(mutant.old) for mutant in mutants}
+        return [f"{name} has its text {count} times; mend {self.table_path}" for name, count in counts.items() if count != 1]
+
     def make(self, mutant: Mutant) -> pathlib.Path:
         original = (self.sources / mutant.file).resolve()
         text = original.read_text()
-        if text.count(mutant.old) != 1:
-            raise RuntimeError(f"{mutant.file} has its text {text.count(mutant.old)} times; mend {self.table_path}")
         folder = self.folder / mutant.name
         folder.mkdir(parents=True, exist_ok=True)
         source = folder / original.name
@@ -137,6 +140,10 @@ def main() -> int:
     chosen = share_of(table, options.share)
     if options.names:
         chosen = [mutant for mutant in table.MUTANTS if mutant.name in options.names]
+    for problem in (misplaced := mill.misplaced(table.MUTANTS)):
+        print(problem)
+    if misplaced:
+        return 1
     began = time.monotonic()
     survivors = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
