@@ -6,8 +6,10 @@
 #include <optional>
 
 #include "base/atomic_file.hpp"
+#include "base/error.hpp"
 #include "cli/program.hpp"
 #include "cli/sim/output.hpp"
+#include "cli/sim/plan.hpp"
 #include "cli/sim/play.hpp"
 #include "cli/sim/sweep.hpp"
 
@@ -21,6 +23,7 @@ struct SimFlags {
   std::optional<std::uint64_t> seed;
   std::string sweep;
   std::string capture;
+  bool done = false;  ///< a command below this one did it
 };
 
 constexpr int kInterruptedStatus = 130;
@@ -60,13 +63,16 @@ int run_sweep(const SimFlags& flags) {
 void add_sim(Command& parent, int& status) {
   auto flags = std::make_shared<SimFlags>();
   Command command = parent.command("sim", "play a cluster's fabric in virtual time, packet by packet");
-  command.option("scenario", flags->scenario, "a TOML file, as scenarios/pfc_storm.toml").required();
+  command.option("scenario", flags->scenario, "a TOML file, as scenarios/pfc_storm.toml");
   command.option("--json", flags->json, "write the report there, too");
   command.option("--seed", flags->seed, "instead of the scenario's");
   command.option("--sweep", flags->sweep, "compare values of a key, on all cores: switch.ecn.min=64KiB,128KiB");
   command.option("--pcap", flags->capture,
                  "capture a port for Wireshark: \"leaf 3 port 7\", or \"leaf 3 port 7=FILE\"");
+  add_sim_plan(command, status, flags->done);
   command.runs([flags, &status] {
+    if (flags->done) return;
+    if (flags->scenario.empty()) throw Error{"sim", "no scenario is given", "Name a file, as scenarios/pfc_storm.toml"};
     const Interruptible interruptible;
     status = flags->sweep.empty() ? run_one(*flags) : run_sweep(*flags);
   });

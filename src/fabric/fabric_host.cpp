@@ -99,7 +99,8 @@ void Fabric::on_host_timer(HostId id, Ps time) {
 
 void Fabric::post(HostId id, QueuePair& qp, const SendWr& wr) {
   Host& host = *hosts_[id];
-  Host::Post post{now_ + host.config.post_delay, &qp, wr, {}, static_cast<std::uint8_t>(wr.sges.size())};
+  host.posting_until = std::max(host.posting_until, now_) + host.config.post_cost;
+  Host::Post post{host.posting_until + host.config.post_delay, &qp, wr, {}, static_cast<std::uint8_t>(wr.sges.size())};
   std::copy(wr.sges.begin(), wr.sges.end(), post.sges.begin());
   if (host.posts.empty() || host.posts.back().due != post.due) push_pooled(EventKind::kPosts, id, post.due);
   host.posts.push_back(post);

@@ -16,6 +16,7 @@ namespace tensorwire::fabric {
 
 struct HostConfig {
   Ps post_delay = 0;        ///< PCIe: from the post of a work request until the NIC has it
+  Ps post_cost = 0;         ///< of software, for each work request: they are posted one after another
   Ps completion_delay = 0;  ///< PCIe and software: from the last byte until its completion is acted upon
   // A receiver slower than its link: it takes packets out of a buffer at this pace, and has PFC hold the others back.
   Ps receive_ps_per_byte = 0;  ///< 0: as fast as the link
@@ -75,6 +76,7 @@ struct Host {
   std::uint32_t next_qpn = 1;
 
   std::uint64_t refused_posts = 0;  ///< must stay 0: its user posted more than it made room for
+  Ps posting_until = 0;             ///< its software is busy
   Ps timer_at = kNever;             ///< the earliest kHostTimer that is pushed
   std::deque<Post> posts;
   std::deque<Seen> seen;

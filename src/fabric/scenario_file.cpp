@@ -152,6 +152,7 @@ void read_host(ScenarioKeys keys, Scenario& scenario, std::uint64_t line_rate) {
   HostConfig& host = scenario.fabric.hosts;
   host.post_delay = host.completion_delay = keys.duration("pcie", 500 * kNanosecond);
   host.completion_delay += keys.duration("software", 0);
+  host.post_cost = keys.duration("post", 0);
   transport::EngineConfig& engine = scenario.fabric.engine;
   engine.qp_window_bytes = keys.bytes("window", 1U << 20);
   engine.ack_request_every = engine.ack_coalesce = static_cast<std::uint32_t>(keys.integer("ack_every", 1, 1, 64));

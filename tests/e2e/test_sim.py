@@ -117,6 +117,27 @@ class Sim(EndToEnd):
             self.assertTrue(json.loads(report.read_text())["interrupted"])
 
 
+class SimPlan(EndToEnd):
+    def test_the_best_plan_and_what_it_hangs_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder, "plan.json")
+            result = run("sim", "plan", "--gpus", "16", "--topology", "leaf-spine", "--json", report)
+            self.assertEqual(result.code, 0, result)
+            plan = json.loads(report.read_text())
+        self.assertEqual(plan["best"], "two-shot")
+        self.assertEqual(plan["bytes"], 256 * 1024)
+        tokens = {each["name"]: each["ms_per_token"] for each in plan["plans"]}
+        self.assertEqual(tokens["two-shot"], min(tokens.values()))
+        self.assertLessEqual({"fabric only", "oversubscription 2:1", "buffer 16 MiB", "MTU 1024"},
+                             {each["name"] for each in plan["variations"]})
+        self.assertIn("best: two-shot", result.out)
+
+    def test_says_what_is_allowed(self):
+        for flags, answer in ((("--model", "gpt"), "llama-3.1-70b"), (("--nic", "56G"), "400G"), (("--gpus", "12"), "multiple"),
+                              (("--topology", "torus"), "fat-tree"), (("--placement", "any"), "spread, packed")):
+            self.assertRegex(run("sim", "plan", *flags).err, f"^tensorwire: .*{answer}")
+
+
 class StormSeeds(EndToEnd):
     """The storm and its cure do not hang on a seed, nor on the very thresholds."""
     SEEDS = range(1, 11)

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include "base/error.hpp"
+#include "fabric/cluster.hpp"
 #include "fabric/collective_group.hpp"
 #include "fabric/flow.hpp"
+#include "fabric/simulation.hpp"
 
 namespace tensorwire::fabric {
 namespace {
@@ -115,6 +118,41 @@ TEST(AllReduce, RingOf128Ranks) {
   const Ps took = all_reduce(128, collective::Algorithm::kRing, 20);
   const Ps hop = alpha(20, kTensor / 128) + static_cast<Ps>(wire_bytes(kTensor / 128, 4096)) * 20;
   expect_within_2_percent(took, 2 * 127 * hop, "400G");
+}
+
+// ---- planning: eight nodes at 400 Gb/s, 256 KiB, alpha 2 us. Floor: 2 (alpha + 7 chunks' wire time) = 13.36 us.
+
+double planned_us(const Cluster& cluster) {
+  Simulation simulation(scenario_of(cluster));
+  while (simulation.run(kMillisecond)) {
+  }
+  EXPECT_EQ(simulation.report().failure, "");
+  return simulation.report().p50_us;
+}
+
+TEST(Planning, EightNodesAtTheFloorAndWithTheirHosts) {
+  constexpr double kFloor = 13.36;
+  Cluster cluster;
+  cluster.shape = ClusterShape::kSingleSwitch;
+  const double fabric_only = planned_us(cluster);
+  EXPECT_GE(fabric_only, 0.99 * kFloor);
+  EXPECT_LE(fabric_only, 1.05 * kFloor);
+  cluster.host_loop = 2500 * kNanosecond;
+  cluster.post_cost = 100 * kNanosecond;
+  EXPECT_NEAR(planned_us(cluster), fabric_only + 5 + 0.2, 0.2) << "the first of each phase's posts delays all";
+}
+
+TEST(Planning, EveryShapeRunsAndKeepsGroupsApart) {
+  for (const ClusterShape shape : kClusterShapes) {
+    Cluster cluster;
+    cluster.gpus = 32;
+    cluster.shape = shape;
+    cluster.hosts_per_leaf = 2;
+    cluster.operations = 1;
+    EXPECT_GT(planned_us(cluster), 13) << name_of(shape);
+    cluster.gpus = 31;
+    EXPECT_THROW((void)scenario_of(cluster), Error);
+  }
 }
 
 TEST(Memory, AnIdleQueuePairTakesLessThan2KiB) {
