@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "cli/program.hpp"
 #include "cli/sim/output.hpp"
+#include "cli/sim/page.hpp"
 #include "cli/sim/plan.hpp"
 #include "cli/sim/play.hpp"
 #include "cli/sim/sweep.hpp"
@@ -19,14 +20,12 @@ namespace {
 
 struct SimFlags {
   std::string scenario;
-  std::string json;
+  std::string json, html;
   std::optional<std::uint64_t> seed;
   std::string sweep;
   std::string capture;
   bool done = false;  ///< a command below this one did it
 };
-
-constexpr int kInterruptedStatus = 130;
 
 fabric::Scenario read(const SimFlags& flags, const std::vector<fabric::Setting>& settings = {}) {
   fabric::Scenario scenario = fabric::read_scenario(flags.scenario, settings);
@@ -39,9 +38,14 @@ int status_of(const Played& played) {
   return played.report.failure.empty() ? 0 : 1;
 }
 
+void write_reports(const SimFlags& flags, const std::string& title, const std::string& json) {
+  if (!flags.json.empty()) replace_file(flags.json, json);
+  if (!flags.html.empty()) replace_file(flags.html, sim_page(title, json));
+}
+
 int run_one(const SimFlags& flags) {
   const Played played = play(read(flags), {true, flags.capture});
-  if (!flags.json.empty()) replace_file(flags.json, sim_json(played.report, played.run));
+  write_reports(flags, played.report.scenario, sim_json(played.report, played.run));
   fmt::print("{}", sim_summary(played.report, played.run));
   return status_of(played);
 }
@@ -51,7 +55,7 @@ int run_sweep(const SimFlags& flags) {
   std::vector<fabric::Scenario> scenarios;
   for (const std::string& value : sweep.values) scenarios.push_back(read(flags, {{sweep.key, value}}));
   const std::vector<Played> runs = play_all(scenarios);
-  if (!flags.json.empty()) replace_file(flags.json, sweep_json(sweep, runs));
+  write_reports(flags, sweep.key, sweep_json(sweep, runs));
   fmt::print("{}", sweep_summary(sweep, runs));
   int status = 0;
   for (const Played& played : runs) status = std::max(status, status_of(played));
@@ -65,6 +69,7 @@ void add_sim(Command& parent, int& status) {
   Command command = parent.command("sim", "play a cluster's fabric in virtual time, packet by packet");
   command.option("scenario", flags->scenario, "a TOML file, as scenarios/pfc_storm.toml");
   command.option("--json", flags->json, "write the report there, too");
+  command.option("--html", flags->html, "write the report there as a page, to be opened in a browser");
   command.option("--seed", flags->seed, "instead of the scenario's");
   command.option("--sweep", flags->sweep, "compare values of a key, on all cores: switch.ecn.min=64KiB,128KiB");
   command.option("--pcap", flags->capture,

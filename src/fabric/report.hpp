@@ -13,7 +13,8 @@ namespace tensorwire::fabric {
 
 struct GroupReport {
   std::vector<HostId> hosts;
-  std::uint64_t operations = 0;  ///< measured
+  std::uint64_t operations = 0;      ///< measured
+  std::vector<double> latencies_us;  ///< of each, sorted
   double p50_us = 0, p99_us = 0, max_us = 0, mean_us = 0;
   double comm_ms_per_token = 0;
   double ms_per_token = 0;
@@ -29,6 +30,16 @@ struct PortReport {
   std::uint64_t marked = 0, dropped = 0, lost = 0, pauses_sent = 0, watchdog_dropped = 0;
 };
 
+/// Both directions of a link: what its two ports did.
+struct LinkReport {
+  std::string a, b;  ///< "host 12", "leaf 3"
+  struct Direction {
+    double utilisation = 0;  ///< of the time
+    double paused = 0;       ///< of the time, the priority that was paused longest
+  };
+  Direction from_a, from_b;
+};
+
 /// Equal ways that were not used equally.
 struct UnevenWays {
   std::string from;  ///< the switch that chooses; empty: no such thing was seen
@@ -40,6 +51,8 @@ struct Sample {
   Ps time = 0;
   std::uint64_t deepest_queue = 0;  ///< bytes, of any port of a switch
   std::uint32_t paused_ports = 0;   ///< of hosts and switches
+  std::uint64_t payload_bytes = 0;  ///< that have arrived at hosts until then
+  std::uint64_t marked = 0;         ///< likewise
 };
 
 struct Report {
@@ -61,6 +74,7 @@ struct Report {
   std::vector<std::string> deadlock;  ///< the ports that wait for each other at the end, in turn; empty: none do
   std::uint64_t data_packet_hops = 0, packet_hops = 0, events = 0, hash = 0;
   std::vector<PortReport> ports;  ///< those that were paused, or had queues or losses; the most paused first
+  std::vector<LinkReport> links;  ///< all
   std::vector<Sample> samples;
   std::string finding;  ///< a sentence or two
 };

@@ -235,6 +235,24 @@ NodeRef read_node(ScenarioKeys& keys, const char* key, const Topology& topology)
                           topology.switches.front(), topology.switches.back()));
 }
 
+/// Links that are down from the beginning to the end must leave a way between all hosts.
+void refuse_islands(ScenarioKeys& keys, const Scenario& scenario, std::uint32_t link) {
+  const Topology& topology = scenario.topology;
+  std::vector<bool> down(topology.links.size());
+  down[link] = true;
+  for (const LinkFailureConfig& other : scenario.link_failures)
+    if (other.at == 0 && other.until == kNever) down[other.link] = true;
+  const auto refuse = [&](const std::string& whom) {
+    keys.refuse("from", "without this link no way leads to " + whom, "Let it come back (until), or fail later (at)");
+  };
+  if (topology.links[link].a.host) refuse(fmt::format("host {}", topology.links[link].a.index));
+  Routes routes = find_routes(topology);
+  find_ways_around(topology, down, routes);
+  const SwitchId first = routes.leaf_of[0];
+  for (const SwitchId leaf : routes.leaf_of)
+    if (leaf != first && routes.towards(first, leaf).count == 0) refuse(topology.switches[leaf]);
+}
+
 LinkFailureConfig read_failure(ScenarioKeys& keys, const Scenario& scenario) {
   LinkFailureConfig failure;
   const NodeRef from = read_node(keys, "from", scenario.topology);
@@ -249,6 +267,7 @@ LinkFailureConfig read_failure(ScenarioKeys& keys, const Scenario& scenario) {
   failure.at = keys.duration("at", 0);
   failure.until = keys.duration("until", kNever);
   failure.reroute_after = keys.duration("reroute_after", failure.reroute_after);
+  if (failure.at == 0 && failure.until == kNever) refuse_islands(keys, scenario, failure.link);
   if (failure.until <= failure.at)
     keys.refuse("until", "it is not after at", "Leave it out for a link that stays down");
   return failure;

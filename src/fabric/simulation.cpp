@@ -1,7 +1,10 @@
 #include "fabric/simulation.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 namespace tensorwire::fabric {
 
@@ -34,6 +37,8 @@ void Simulation::Sampler::act(Ps now) {
     if (!port.of_host) sample.deepest_queue = std::max(sample.deepest_queue, port.queued_bytes);
     if (port.paused != 0) ++sample.paused_ports;
   }
+  sample.payload_bytes = fabric_.counters().payload_bytes;
+  sample.marked = fabric_.counters().marked;
   samples.push_back(sample);
   fabric_.call_at(now + every_, *this);
 }
@@ -146,6 +151,7 @@ Report Simulation::report() const {
     GroupReport group;
     group.hosts = traffic.hosts;
     group.operations = sorted.size();
+    for (const Ps latency : sorted) group.latencies_us.push_back(us(latency));
     group.p50_us = quantile(sorted, 0.5);
     group.p99_us = quantile(sorted, 0.99);
     group.max_us = quantile(sorted, 1);
@@ -163,6 +169,7 @@ Report Simulation::report() const {
   report.max_us = quantile(all, 1);
   add_traffic(report);
   add_ports(report);
+  add_links(report);
   report.uneven = most_uneven_ways();
   report.samples = sampler_->samples;
   report.finding = finding_of(report, scenario_.fabric.switches.ecn.min_bytes, scenario_.fabric.switches.ecn.enabled);
@@ -216,6 +223,30 @@ double Simulation::utilisation(PortId id) const {
   return static_cast<double>(port.counters.bytes) * static_cast<double>(port.ps_per_byte) / now;
 }
 
+std::pair<std::uint8_t, double> Simulation::longest_paused(PortId port) const {
+  std::uint8_t longest = 0;
+  for (std::uint8_t priority = 1; priority < kPriorities; ++priority)
+    if (fabric_.paused_time(port, priority) > fabric_.paused_time(port, longest)) longest = priority;
+  const auto now = std::max(static_cast<double>(fabric_.now()), 1.0);
+  return {longest, static_cast<double>(fabric_.paused_time(port, longest)) / now};
+}
+
+void Simulation::add_links(Report& report) const {
+  const Topology& topology = fabric_.topology();
+  const auto name = [&](const NodeRef& node) {
+    return node.host ? fmt::format("host {}", node.index) : topology.switches[node.index];
+  };
+  for (const Link& link : topology.links) report.links.push_back({name(link.a), name(link.b), {}, {}});
+  for (PortId id = 0; id < fabric_.ports().size(); ++id) {
+    const std::uint32_t number = fabric_.routes().link_of[id];
+    const Port& port = fabric_.ports()[id];
+    const bool is_a = topology.links[number].a == NodeRef{port.of_host, port.node};
+    LinkReport::Direction& direction = is_a ? report.links[number].from_a : report.links[number].from_b;
+    direction.utilisation = utilisation(id);
+    direction.paused = longest_paused(id).second;
+  }
+}
+
 UnevenWays Simulation::most_uneven_ways() const {
   UnevenWays worst;
   const Routes& routes = fabric_.routes();
@@ -233,16 +264,10 @@ UnevenWays Simulation::most_uneven_ways() const {
 }
 
 void Simulation::add_ports(Report& report) const {
-  const auto now = std::max<double>(static_cast<double>(fabric_.now()), 1);
   for (PortId id = 0; id < fabric_.ports().size(); ++id) {
     const Port& port = fabric_.ports()[id];
     PortReport row;
-    for (std::uint8_t priority = 0; priority < kPriorities; ++priority) {
-      const double part = static_cast<double>(fabric_.paused_time(id, priority)) / now;
-      if (part <= row.paused_fraction) continue;
-      row.paused_fraction = part;
-      row.priority = priority;
-    }
+    std::tie(row.priority, row.paused_fraction) = longest_paused(id);
     report.pause_fraction_max = std::max(report.pause_fraction_max, row.paused_fraction);
     const PortCounters& counters = port.counters;
     if (row.paused_fraction == 0 && counters.longest_queue == 0 && counters.lost + counters.dropped == 0) continue;

@@ -52,7 +52,10 @@ class Simulation {
   void stop_if_ended();
   void add_traffic(Report& report) const;
   void add_ports(Report& report) const;
+  void add_links(Report& report) const;
   [[nodiscard]] double utilisation(PortId port) const;
+  /// The priority that was paused longest, and for what part of the time.
+  [[nodiscard]] std::pair<std::uint8_t, double> longest_paused(PortId port) const;
   [[nodiscard]] UnevenWays most_uneven_ways() const;
   [[nodiscard]] ConnectionConfig connection(std::uint8_t dscp) const;
 

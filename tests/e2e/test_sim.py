@@ -11,6 +11,7 @@ import time
 
 from harness import PROGRAM, EndToEnd, environment, run
 
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 SCENARIOS = pathlib.Path(__file__).resolve().parents[2] / "scenarios"
 PEERS = pathlib.Path(__file__).resolve().parents[1] / "peers"
 CAPTURED = """
@@ -36,10 +37,12 @@ def sim(text, *arguments, timeout=120):
 
 
 def scenario(name, **changes):
-    """A file of scenarios/, with values of keys (each stands once) changed."""
+    """A file of scenarios/, with values of keys (each stands at most once) changed; new ones are of the file itself."""
     text = (SCENARIOS / f"{name}.toml").read_text()
     for key, value in changes.items():
         text, count = re.subn(rf"(?m)^{key} = [^#\n]*", f"{key} = {value} ", text)
+        if count == 0:
+            text, count = f"{key} = {value}\n{text}", 1
         assert count == 1, key
     return text
 
@@ -115,6 +118,52 @@ class Sim(EndToEnd):
             self.assertEqual(process.returncode, 130)
             self.assertIn("INTERRUPTED", out)
             self.assertTrue(json.loads(report.read_text())["interrupted"])
+
+
+class SimPage(EndToEnd):
+    """The page of a report, in a browser where there is one."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.page = pathlib.Path(self.folder.name, "page.html")
+
+    def draw(self):
+        """The document as its script has left it; a screenshot; nothing on the console."""
+        browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+        if browser is None:
+            self.skipTest("no headless Chromium: apt-get install --no-install-recommends chromium-headless-shell")
+        picture = self.page.with_suffix(".png")
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--window-size=1250,2300",
+                   f"--user-data-dir={self.folder.name}/profile", self.page.as_uri()]
+        drawn, shown = (subprocess.run([*command[:-1], flag, command[-1]], text=True, capture_output=True, timeout=120)
+                        for flag in ("--dump-dom", f"--screenshot={picture}"))
+        for run_of_browser in (drawn, shown):
+            self.assertEqual(run_of_browser.returncode, 0, run_of_browser.stderr)
+            self.assertNotIn("CONSOLE", run_of_browser.stderr)
+        self.assertGreater(picture.stat().st_size, 40_000, "an empty page is smaller")
+        return drawn.stdout
+
+    def write_page(self, *arguments):
+        result = run("sim", *arguments, "--html", self.page, timeout=120)
+        self.assertEqual(result.code, 0, result)
+        addresses = set(re.findall(r"https?://[^'\"<>\s]*", self.page.read_text()))
+        self.assertLessEqual(addresses, {"http://www.w3.org/2000/svg"}, "the page needs no network")
+
+    def test_a_run(self):
+        name = pathlib.Path(self.folder.name, "storm.toml")
+        name.write_text(scenario("pfc_storm_cured", simulated=5, about='"a </script> & more"'))
+        self.write_page(name)
+        page = self.draw()
+        self.assertEqual(page.count('class="link"'), 2 * (64 + 8 * 4), "each direction of each link")
+        self.assertEqual(page.count('class="chart"'), 4 + 1, "over time, and latencies")
+        self.assertIn("a &lt;/script&gt; &amp; more", page)
+
+    def test_a_sweep(self):
+        self.write_page(SCENARIOS / "slow_receiver.toml", "--sweep", "switch.ecn.enabled=false,true")
+        page = self.draw()
+        self.assertEqual(page.count("<rect"), 2)
+        self.assertEqual(page.count("<polyline"), 2)
 
 
 class SimPlan(EndToEnd):

@@ -43,6 +43,11 @@ TEST(PfcStorm, MakesATokenTakeMoreThan100Milliseconds) {
   EXPECT_EQ(report.marked, 0U);
   EXPECT_EQ(report.dropped, 0U);
   EXPECT_NE(report.finding.find("ECN is off"), std::string::npos) << report.finding;
+  // Host 1, on the leaf of the incast's receiver, does nothing; host 63 is one of the senders.
+  EXPECT_EQ(report.links[1].a + " - " + report.links[1].b, "host 1 - leaf 0");
+  EXPECT_EQ(report.links[1].from_a.paused + report.links[1].from_b.paused, 0);
+  EXPECT_GT(report.links[63].from_a.paused, 0.5);
+  EXPECT_EQ(report.links[63].from_b.paused, 0) << "nobody but switches asks for silence";
 }
 
 TEST(PfcStorm, IsCuredByMarksBelowXoff) {
@@ -249,6 +254,10 @@ TEST(Scenario, RefusesWhatCannotBe) {
       {"[[link_failure]]\nfrom = \"host 0\"\nto = \"host 1\"", {"line 3", "link_failure.to", "no link"}},
       {"[[link_failure]]\nfrom = \"host 0\"\nto = \"switch\"\nat = \"2us\"\nuntil = \"1us\"",
        {"line 5", "link_failure.until", "not after"}},
+      {"[[link_failure]]\nfrom = \"host 3\"\nto = \"switch\"",
+       {"line 2", "link_failure.from", "no way leads to host 3"}},
+      {"topology = {shape = \"dumbbell\"}\n[[link_failure]]\nfrom = \"right\"\nto = \"left\"",
+       {"line 3", "link_failure.from", "no way leads to right"}},
       {"[switch.watchdog]\ndetect = 3", {"line 2", "switch.watchdog.detect", "no text"}},
       {"allreduce = 3", {"line 1", "[[allreduce]]"}},
       {"seed = ", {"line 1"}},

@@ -54,6 +54,7 @@ nlohmann::json to_json(const GroupReport& group) {
   return {
       {"hosts", group.hosts},
       {"operations", group.operations},
+      {"latencies_us", group.latencies_us},
       {"allreduce_us", {{"p50", group.p50_us}, {"p99", group.p99_us}, {"max", group.max_us}, {"mean", group.mean_us}}},
       {"comm_ms_per_token", group.comm_ms_per_token},
       {"ms_per_token", group.ms_per_token}};
@@ -71,6 +72,13 @@ nlohmann::json to_json(const PortReport& port) {
           {"lost", port.lost},
           {"pauses_sent", port.pauses_sent},
           {"watchdog_dropped", port.watchdog_dropped}};
+}
+
+nlohmann::json to_json(const fabric::LinkReport& link) {
+  const auto direction = [](const fabric::LinkReport::Direction& values) {
+    return nlohmann::json{{"utilisation", values.utilisation}, {"paused", values.paused}};
+  };
+  return {{"a", link.a}, {"b", link.b}, {"from_a", direction(link.from_a)}, {"from_b", direction(link.from_b)}};
 }
 
 }  // namespace
@@ -96,6 +104,7 @@ std::string sim_summary(const Report& report, const SimRun& run) {
 
 std::string sim_json(const Report& report, const SimRun& run) {
   nlohmann::json json{{"scenario", report.scenario},
+                      {"about", report.about},
                       {"seed", report.seed},
                       {"finding", report.finding},
                       {"failure", report.failure},
@@ -126,16 +135,22 @@ std::string sim_json(const Report& report, const SimRun& run) {
                       {"wall_s", run.wall_s},
                       {"groups", nlohmann::json::array()},
                       {"ports", nlohmann::json::array()},
+                      {"links", nlohmann::json::array()},
                       {"samples",
                        {{"time_us", nlohmann::json::array()},
+                        {"payload_bytes", nlohmann::json::array()},
+                        {"ecn_marked", nlohmann::json::array()},
                         {"deepest_queue_bytes", nlohmann::json::array()},
                         {"paused_ports", nlohmann::json::array()}}}};
   for (const GroupReport& group : report.groups) json["groups"].push_back(to_json(group));
   for (const PortReport& port : report.ports) json["ports"].push_back(to_json(port));
+  for (const fabric::LinkReport& link : report.links) json["links"].push_back(to_json(link));
   for (const fabric::Sample& sample : report.samples) {
     json["samples"]["time_us"].push_back(static_cast<double>(sample.time) / kMicrosecond);
     json["samples"]["deepest_queue_bytes"].push_back(sample.deepest_queue);
     json["samples"]["paused_ports"].push_back(sample.paused_ports);
+    json["samples"]["payload_bytes"].push_back(sample.payload_bytes);
+    json["samples"]["ecn_marked"].push_back(sample.marked);
   }
   return json.dump(2) + "\n";
 }

@@ -79,15 +79,21 @@ Cluster cluster_of(const PlanStudyFlags& flags) {
   return cluster;
 }
 
-void simulate(std::vector<Case>& cases) {
+/// False: it was interrupted, and what is there is of the part that ran.
+bool simulate(std::vector<Case>& cases) {
   std::vector<fabric::Scenario> scenarios;
   for (const Case& each : cases) scenarios.push_back(scenario_of(each.cluster));
   const std::vector<Played> runs = play_all(scenarios);
+  bool whole = true;
   for (std::size_t n = 0; n < cases.size(); ++n) {
     cases[n].report = runs[n].report;
-    if (runs[n].run.interrupted) throw Error{"plan a cluster", "it was interrupted"};
+    if (runs[n].run.interrupted) {
+      cases[n].name += ", INTERRUPTED";
+      whole = false;
+    }
     if (!runs[n].report.failure.empty()) throw Error{"plan a cluster: " + cases[n].name, runs[n].report.failure};
   }
+  return whole;
 }
 
 std::vector<Case> all_plans(const Cluster& cluster) {
@@ -138,44 +144,53 @@ nlohmann::json json_of(const Case& each) {
           {"data_packet_hops", report.data_packet_hops}};
 }
 
-void print_plan(const PlanStudyFlags& flags, const std::vector<Case>& plans, const Case& best,
-                const std::vector<Case>& others) {
-  const Cluster& cluster = best.cluster;
-  fmt::print(
-      "{} GPUs in groups of {}, {} at {}, {} ranks; {}: {} all-reduces of {} KiB a token, {} ms compute; "
-      "host loop {}, {} a post\n\n",
-      flags.gpus, flags.tp, flags.topology, flags.nic, flags.placement, flags.model, cluster.per_token,
-      cluster.bytes / 1024, flags.compute_ms, flags.host_loop, flags.post);
-  fmt::print("{:<22} {:>10} {:>15} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "plan", "ms/token", "communication", "p50 us",
-             "p99 us", "max us", "paused %", "marked");
-  for (const Case& each : plans) fmt::print("{}", row(each));
-  fmt::print("\nbest: {}. With it,\n", best.name);
-  for (const Case& each : others) fmt::print("{}", row(each));
-  fmt::print(
-      "\nOne all-reduce takes {:.2f} us on the fabric alone, and {:.2f} us with the host's software: that figure "
-      "may stand beside another library's.\n",
-      others.front().report.p50_us, best.report.p50_us);
+void print_head(const PlanStudyFlags& flags, const Cluster& cluster) {
+  fmt::print("{} GPUs in groups of {}, {} at {}, {} ranks; {}: {} all-reduces of {} KiB a token, {} ms compute; ",
+             flags.gpus, flags.tp, flags.topology, flags.nic, flags.placement, flags.model, cluster.per_token,
+             cluster.bytes / 1024, flags.compute_ms);
+  fmt::print("host loop {}, {} a post\n\n{:<22} {:>10} {:>15} {:>9} {:>9} {:>9} {:>9} {:>9}\n", flags.host_loop,
+             flags.post, "plan", "ms/token", "communication", "p50 us", "p99 us", "max us", "paused %", "marked");
 }
 
-void plan_cluster(const PlanStudyFlags& flags) {
-  std::vector<Case> plans = all_plans(cluster_of(flags));
-  simulate(plans);
-  const Case& best = *std::ranges::min_element(
-      plans, [](const Case& a, const Case& b) { return a.report.ms_per_token < b.report.ms_per_token; });
-  std::vector<Case> others = variations(best.cluster);
-  simulate(others);
-  print_plan(flags, plans, best, others);
+void write_json(const PlanStudyFlags& flags, const std::vector<Case>& plans, const Case& best,
+                const std::vector<Case>& others, bool whole) {
   if (flags.json.empty()) return;
   nlohmann::json json{{"gpus", flags.gpus},
                       {"tensor_parallel", flags.tp},
                       {"bytes", best.cluster.bytes},
                       {"topology", flags.topology},
                       {"best", best.name},
+                      {"interrupted", !whole},
                       {"plans", nlohmann::json::array()},
                       {"variations", nlohmann::json::array()}};
   for (const Case& each : plans) json["plans"].push_back(json_of(each));
   for (const Case& each : others) json["variations"].push_back(json_of(each));
   replace_file(flags.json, json.dump(2) + "\n");
+}
+
+/// False: it was interrupted; its report is of the part that ran.
+bool plan_cluster(const PlanStudyFlags& flags) {
+  std::vector<Case> plans = all_plans(cluster_of(flags));
+  bool whole = simulate(plans);
+  const Case& best = *std::ranges::min_element(
+      plans, [](const Case& a, const Case& b) { return a.report.ms_per_token < b.report.ms_per_token; });
+  std::vector<Case> others;
+  if (whole) {
+    others = variations(best.cluster);
+    whole = simulate(others);
+  }
+  print_head(flags, best.cluster);
+  for (const Case& each : plans) fmt::print("{}", row(each));
+  if (!others.empty()) fmt::print("\nbest: {}. With it,\n", best.name);
+  for (const Case& each : others) fmt::print("{}", row(each));
+  if (whole) {
+    fmt::print(
+        "\nOne all-reduce takes {:.2f} us on the fabric alone, and {:.2f} us with the host's software: that figure "
+        "may stand beside another library's.\n",
+        others.front().report.p50_us, best.report.p50_us);
+  }
+  write_json(flags, plans, best, others, whole);
+  return whole;
 }
 
 }  // namespace
@@ -200,8 +215,7 @@ void add_sim_plan(Command& sim, int& status, bool& done) {
   command.runs([flags, &status, &done] {
     done = true;
     const Interruptible interruptible;
-    plan_cluster(*flags);
-    status = 0;
+    status = plan_cluster(*flags) ? 0 : kInterruptedStatus;
   });
 }
 

@@ -8,6 +8,9 @@
 
 namespace tensorwire::cli {
 
+/// What a program returns that SIGINT ended.
+inline constexpr int kInterruptedStatus = 130;
+
 /// While one lives, the first SIGINT or SIGTERM ends all simulations, with their reports; the second one ends the
 /// program.
 class Interruptible {
