@@ -33,10 +33,11 @@ def make():
     scratch = FOLDER / "scratch"  # beside the packages, so that pip moves and does not copy
     scratch.mkdir(parents=True)
     subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-compile",
-                    "--no-warn-script-location", "--retries", "1", "--timeout", "20", "--target", FOLDER / "packages",
+                    "--no-warn-script-location", "--root-user-action", "ignore", "--retries", "1", "--timeout", "20", "--target", FOLDER / "packages",
                     "--requirement", HERE / "requirements.txt"],
                    check=True, env={**os.environ, "TMPDIR": str(scratch)})
     subprocess.run([sys.executable, HERE / "absent_cuda.py", FOLDER / "packages/torch/lib"], check=True)
+    shutil.rmtree(scratch)
     (FOLDER / "state").write_text(state())
 
 
@@ -56,8 +57,8 @@ def packages():
 def main(arguments):
     try:
         found = packages()
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"skipped: PyTorch is not here and could not be had from PyPI: {error}")
+    except subprocess.CalledProcessError:
+        print("skipped: PyTorch is not here, and PyPI did not give it (above)")
         return SKIPPED
     library = os.environ.get("TENSORWIRE_LIBRARY") or pathlib.Path(os.environ.get("TW_BUILD_DIR", PROJECT / "build/release"),
                                                                    "lib/libtensorwire.so.0")

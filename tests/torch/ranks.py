@@ -1,4 +1,5 @@
-"""Runs a function as the ranks of a job: forked processes, which need not import PyTorch again, in a process group "tensorwire"."""
+"""Runs a function as the ranks of a job: forked processes, which need not import PyTorch again, in a process group of the
+backend "tensorwire"."""
 import contextlib
 import datetime
 import multiprocessing
@@ -10,6 +11,7 @@ import traceback
 import unittest
 
 import torch
+import torch._dynamo  # noqa: F401: the first operator brings it; before the fork, once for all ranks
 import torch.distributed as dist
 
 import tensorwire.backend  # noqa: F401: makes the backend known
