@@ -33,8 +33,8 @@ def make():
     scratch = FOLDER / "scratch"  # beside the packages, so that pip moves and does not copy
     scratch.mkdir(parents=True)
     subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-compile",
-                    "--no-warn-script-location", "--root-user-action", "ignore", "--retries", "1", "--timeout", "20", "--target", FOLDER / "packages",
-                    "--requirement", HERE / "requirements.txt"],
+                    "--no-warn-script-location", "--root-user-action", "ignore", "--retries", "1", "--timeout", "20",
+                    "--target", FOLDER / "packages", "--requirement", HERE / "requirements.txt"],
                    check=True, env={**os.environ, "TMPDIR": str(scratch)})
     subprocess.run([sys.executable, HERE / "absent_cuda.py", FOLDER / "packages/torch/lib"], check=True)
     shutil.rmtree(scratch)
