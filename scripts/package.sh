@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the relocatable tarball from a finished release build. The same build gives the same bytes.
-# usage: package.sh BUILD-FOLDER OUTPUT-FOLDER
+# With --gpu, tests and benchmarks of GPUs travel along, and `dev` runs them.
+# usage: package.sh BUILD-FOLDER OUTPUT-FOLDER [--gpu]
 set -euo pipefail
 
 readonly build=$1 output=$2
@@ -10,7 +11,14 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
+if [[ ${3:-} == --gpu ]]; then name+=-gpu; fi
 cmake --install "$build" --prefix "$stage/$name" --strip >/dev/null
+if [[ ${3:-} == --gpu ]]; then
+  for program in tests/gpu/test_gpu bin/gpu_litmus bin/gpu_allreduce bin/gpu_decode; do
+    strip -o "$stage/$name/bin/${program##*/}" "$build/$program"
+  done
+  cp scripts/gpu.sh "$stage/$name/dev"
+fi
 chmod -R u=rwX,go=rX "$stage/$name"
 
 mkdir -p "$output"

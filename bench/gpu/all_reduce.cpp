@@ -5,9 +5,8 @@
 //
 // usage: gpu_allreduce [--ranks N] [--bytes 8192,65536] [--ways
 // tensorwire,nccl,nccl-window,lines:16:512,slots:64:16384]
-//                      [--turns N] [--nccl FILE] [--json FILE] [--early 0] [--round BYTES] [--lanes N]
+//                      [--turns N] [--nccl FILE] [--json FILE] [--early 0] [--journal 0] [--round BYTES] [--lanes N]
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "measure.hpp"
+#include "start_line.hpp"
 
 namespace tensorwire::bench {
 namespace {
@@ -59,6 +59,8 @@ Arguments parse(int argc, char** argv) {
       arguments.nccl = value;
     } else if (name == "--early") {
       arguments.wishes.early_launch = value != "0";
+    } else if (name == "--journal") {
+      arguments.wishes.journal = value != "0";
     } else if (name == "--round") {
       arguments.wishes.round_bytes = static_cast<std::uint32_t>(std::stoul(value));
     } else if (name == "--lanes") {
@@ -71,26 +73,6 @@ Arguments parse(int argc, char** argv) {
   }
   return arguments;
 }
-
-/// Where rank threads wait for each other, spinning: a thread that the system has to wake would be late for the start.
-class StartLine {
- public:
-  explicit StartLine(int ranks) : ranks_(ranks) {}
-  void arrive_and_wait() {
-    const unsigned turn = turn_.load();
-    if (here_.fetch_add(1) + 1 == ranks_) {
-      here_.store(0);
-      turn_.store(turn + 1);
-      return;
-    }
-    while (turn_.load() == turn) std::this_thread::yield();
-  }
-
- private:
-  int ranks_;
-  std::atomic<int> here_{0};
-  std::atomic<unsigned> turn_{0};
-};
 
 /// What the rank threads share.
 class Run {
@@ -264,6 +246,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // Ranks that share a GPU need hardware queues of their own.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);  // a kernel that is loaded late may wait for an idle GPU
   try {
     return tensorwire::bench::run(argc, argv);
   } catch (const std::exception& error) {

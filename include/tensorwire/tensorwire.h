@@ -205,7 +205,7 @@ TW_API twResult_t twCommShrink(twComm_t comm, const int* excludeRanks, int exclu
 
 /* What a communicator has done, since it was made. */
 typedef struct {
-  unsigned long long operations;   /* that completed on this rank */
+  unsigned long long operations;   /* that completed on this rank; on a GPU: that began, replays of graphs among them */
   unsigned long long bytes;        /* of the tensors, as the caller counts */
   unsigned long long bytesWritten; /* to peers, headers included */
   unsigned long long bytesCopied;  /* by the CPU, reductions aside; all-reduces above 1 MiB need none */

@@ -1,7 +1,11 @@
 // `tensorwire bench decode`: the all-reduces of an LLM's decode tokens, over every path side by side.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -28,7 +32,18 @@ struct DecodeFlags {
   std::uint32_t verify_tokens = 1;
   std::int64_t plant_wrong_slot = -1;
   std::string started_file;
+  bool on_gpu = false;
 };
+
+/// By the program beside this one that knows GPUs, which is not in every build. Does not return.
+int decode_on_gpu(const std::string& json) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").replace_filename("gpu_decode");
+  std::vector<const char*> arguments{program.c_str()};
+  if (!json.empty()) arguments.insert(arguments.end(), {"--json", json.c_str()});
+  arguments.push_back(nullptr);
+  ::execv(program.c_str(), const_cast<char* const*>(arguments.data()));
+  throw Error{"start " + program, std::strerror(errno), "./dev bench --gpu builds it where nvcc is"};
+}
 
 DecodePlan plan_of(const DecodeFlags& flags) {
   const ModelPreset& preset = find_preset(flags.model);
@@ -48,6 +63,7 @@ DecodePlan plan_of(const DecodeFlags& flags) {
 }
 
 int decode(const DecodeFlags& flags) {
+  if (flags.on_gpu) return decode_on_gpu(flags.session.json);
   const DecodePlan plan = plan_of(flags);
   return run_session(flags.session, [&](Session& session) {
     const DecodeReport report = run_decode(session, plan);
@@ -81,6 +97,8 @@ void add_bench_decode(Command& parent, int& status) {
       .listed_under("For tests");
   command.option("--started-file", flags->started_file, "create this file when the first timed token begins")
       .listed_under("For tests");
+  command.flag("--gpu", flags->on_gpu,
+               "tokens of Llama 8B and 70B on this machine's GPUs instead: fused, not fused, NCCL, no communication");
   flags->session.add_to(command);
   command.runs([flags, &status] { status = decode(*flags); });
 }

@@ -197,6 +197,11 @@ twResult_t twCommGetStats(twComm_t comm, twStats_t* stats) {
   return operate("twCommGetStats", comm, [&](comm::Communicator& communicator) {
     const comm::CommStats all = communicator.stats();
     *stats = {all.operations, all.bytes, all.runner.bytes_written, all.runner.bytes_copied};
+    if (comm->gpu() != nullptr) {
+      const cuda::Communicator::Journal of_gpu = comm->gpu()->journal();
+      stats->operations += of_gpu.operations;
+      stats->bytes += of_gpu.bytes;
+    }
     return twSuccess;
   });
 }

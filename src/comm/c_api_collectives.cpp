@@ -34,6 +34,9 @@ struct Arguments {
   int op = twSum;
 };
 
+bool is_barrier(const comm::Call& call) noexcept { return call.collective == Collective::kBarrier; }
+bool is_barrier(const comm::Transfer& /*transfer*/) noexcept { return false; }
+
 /// @param what a Call or Transfer with everything but its types
 template <typename Operation>
 twResult_t submit(const Arguments& arguments, Operation what) noexcept {
@@ -48,7 +51,8 @@ twResult_t submit(const Arguments& arguments, Operation what) noexcept {
     if (!op) return problem("the operator is unknown");
     what.dtype = *dtype;
     if constexpr (requires { what.op; }) what.op = *op;
-    const BufferPlace place = place_of(what);
+    BufferPlace place = place_of(what);
+    if (is_barrier(what) && arguments.stream != nullptr && handle.gpu() != nullptr) place.gpu = handle.gpu()->device();
     if (place.is_mixed) return problem("one buffer is memory of a GPU, and the other is not of the same GPU");
     if (place.gpu) {
       if (const auto why = communicator.problem_with(what)) return problem(*why);

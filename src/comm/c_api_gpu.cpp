@@ -100,10 +100,9 @@ BufferPlace place_of(const comm::Transfer& transfer) noexcept { return {comm::gp
 
 twResult_t submit_to_gpu(const GpuCall& call, const comm::Call& what) noexcept {
   if (const twResult_t ready = ready_for(call, true); ready != twSuccess) return ready;
-  const comm::GpuSide& gpu = *call.handle.gpu();
-  if (!gpu.reaches_peers() || what.collective != collective::Collective::kAllReduce)
-    return run_through_host(call, what);
-  return call.handle.result_of(call.name, call.handle.gpu()->launch(what, call.stream));
+  comm::GpuSide& gpu = *call.handle.gpu();
+  if (!gpu.reaches_peers()) return run_through_host(call, what);
+  return call.handle.result_of(call.name, gpu.launch(what, call.stream));
 }
 
 twResult_t submit_to_gpu(const GpuCall& call, const comm::Transfer& what) noexcept {
@@ -118,7 +117,9 @@ twResult_t submit_to_gpu(const GpuCall& call, const comm::Transfer& what) noexce
 }
 
 twResult_t run_on_gpu(const GpuCall& call, std::span<const comm::Transfer> transfers) noexcept {
-  return run_through_host(call, transfers);
+  comm::GpuSide& gpu = *call.handle.gpu();
+  if (!gpu.reaches_peers()) return run_through_host(call, transfers);
+  return call.handle.result_of(call.name, gpu.launch(transfers, call.stream));
 }
 
 twResult_t twCommInitGpu(twComm_t comm, int device) {
@@ -150,7 +151,9 @@ twResult_t twFusedAllReduceRmsNorm(const twFusedRmsNorm_t* what, twDataType_t dt
     if (what->size != sizeof *what) return problem("its size is not that of this library. Begin with the initializer");
     const auto type = dtype_from(static_cast<int>(dtype));
     if (!type || *type == collective::DType::kInt32) return problem("the element type is not fp16, bf16 or fp32");
-    if (what->quantOut != nullptr) return problem("quantised outputs are not there in this version");
+    if (what->quantOut != nullptr && what->quantType != twFloat8e4m3 && what->quantType != twInt8) {
+      return problem("quantType is neither twFloat8e4m3 nor twInt8");
+    }
     const auto gpu = comm::gpu_of(what->in);
     if (!gpu) return problem("`in` is not memory of a GPU");
     const GpuCall call{kName, *comm, *gpu, stream};
@@ -168,6 +171,10 @@ twResult_t twFusedAllReduceRmsNorm(const twFusedRmsNorm_t* what, twDataType_t dt
     fused.hidden = what->hidden;
     fused.epsilon = what->epsilon;
     fused.one_plus = what->onePlus != 0;
+    fused.quant_out = what->quantOut;
+    fused.quant_scale = what->quantScale;
+    fused.row_scales = what->rowScales;
+    fused.quant_type = what->quantType == twInt8 ? cuda::QuantType::kInt8 : cuda::QuantType::kFloat8;
     return comm->result_of(kName, comm->gpu()->launch(fused, *type, stream));
   });
 }

@@ -4,9 +4,8 @@
 // before its squares are summed (in fp32, in a fixed order), the normalised value before it is multiplied with the
 // weight.
 #include <cooperative_groups.h>
-#include <cuda_runtime.h>
 
-#include "cuda/kernels.hpp"
+#include "cuda/dispatch.cuh"
 #include "cuda/words.cuh"
 
 namespace tensorwire::cuda {
@@ -25,30 +24,39 @@ __device__ void store_unit(std::byte* to, std::size_t unit, const Unit& data) {
   *reinterpret_cast<Unit*>(to + unit * kUnitBytes) = data;
 }
 
-/// The sum of all threads' values in the cluster, the same bits for all of them; and whether any of them gave up, since
-/// blocks may only leave together: shared memory of one that left must not be written.
-class ClusterSum {
+struct Plus {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Larger {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+/// The sum, or the largest, of all threads' values in the cluster, the same bits for all of them; and whether any of
+/// them gave up, since blocks may only leave together: shared memory of one that left must not be written.
+class OfCluster {
  public:
   struct Result {
-    float sum;
+    float value;
     bool gave_up;
   };
 
-  __device__ Result of(float value, bool gave_up) {
+  /// Values are not negative.
+  template <class Combine>
+  __device__ Result all(Combine combine, float value, bool gave_up) {
     const auto cluster = cooperative_groups::this_cluster();
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0U, value, step);
+    for (int step = 16; step > 0; step /= 2) value = combine(value, __shfl_xor_sync(~0U, value, step));
     if (threadIdx.x % 32 == 0) of_warps_[threadIdx.x / 32] = value;
     const bool block_gave_up = __syncthreads_or(gave_up) != 0;
     if (threadIdx.x < cluster.num_blocks()) {
       Result mine{0, block_gave_up};
-      for (std::uint32_t warp = 0; warp < blockDim.x / 32; ++warp) mine.sum += of_warps_[warp];
+      for (std::uint32_t warp = 0; warp < blockDim.x / 32; ++warp) mine.value = combine(mine.value, of_warps_[warp]);
       *cluster.map_shared_rank(&of_blocks_[cluster.block_rank()], threadIdx.x) = mine;
     }
     cluster.sync();
     Result all{0, false};
     for (std::uint32_t block = 0; block < cluster.num_blocks(); ++block) {
-      all.sum += of_blocks_[block].sum;
+      all.value = combine(all.value, of_blocks_[block].value);
       all.gave_up = all.gave_up || of_blocks_[block].gave_up;
     }
     cluster.sync();  // before anyone writes here again, or leaves
@@ -60,17 +68,49 @@ class ClusterSum {
   Result of_blocks_[kMostSplit];
 };
 
+__device__ float largest_of(QuantType type) { return type == QuantType::kFloat8 ? 448.0F : 127.0F; }
+
+/// Two values as two bytes, the first in the lower one.
+__device__ std::uint32_t quantised(QuantType type, float first, float second) {
+  if (type == QuantType::kFloat8) {
+    std::uint16_t both;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(second), "f"(first));
+    return both;
+  }
+  const auto byte = [](float value) {
+    return static_cast<std::uint32_t>(__float2int_rn(fminf(fmaxf(value, -127.0F), 127.0F))) & 0xff;
+  };
+  return byte(first) | byte(second) << 8;
+}
+
+/// A unit's elements, divided by the scale, at unit `at` of the quantised tensor.
+template <class Type>
+__device__ void store_quantised(const AddNormJob& job, std::size_t at, const Unit& unit, float scale) {
+  using Elements = ElementsOf<Type>;
+  std::uint32_t words[2] = {};
+#pragma unroll
+  for (int e = 0; e < Elements::kCount; e += 2) {
+    words[e / 4] |= quantised(job.quant_type, Elements::get(unit, e) / scale, Elements::get(unit, e + 1) / scale)
+                    << (e % 4 * 8);
+  }
+  if constexpr (Elements::kCount == 8) {
+    reinterpret_cast<uint2*>(job.quant_out)[at] = make_uint2(words[0], words[1]);
+  } else {
+    reinterpret_cast<std::uint32_t*>(job.quant_out)[at] = words[0];
+  }
+}
+
 template <class Type, std::uint32_t kMost>
 __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ AddNormJob job) {
   using Elements = ElementsOf<Type>;
-  __shared__ ClusterSum squares;
+  __shared__ OfCluster of_row;
   const WordLane<Type, kMost> lane(job.peers);
   const std::uint32_t units = job.row_units / job.split;
   const std::uint32_t part = blockIdx.x % job.split * units;
   const std::uint32_t clusters = gridDim.x / job.split;
   const std::uint32_t first_row = blockIdx.x / job.split;
   const float hidden = static_cast<float>(job.row_units * Elements::kCount);
-  after_predecessor();
+  after_predecessor(job.peers);
   const Start start = start_of(job.peers, Counter::kWords);
   __syncthreads();
   const std::uint32_t rounds = first_row < job.rows ? (job.rows - 1 - first_row) / clusters + 1 : 0;
@@ -84,7 +124,8 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
   };
   bool gave_up = start.failed;
   if (rounds > 0 && !gave_up) send(0);
-  Wait wait(job.peers, static_cast<std::uint32_t>(start.count));
+  if (threadIdx.x == 0) open_journal(job.peers, gave_up);
+  Wait wait(job.peers, static_cast<std::uint32_t>(start.count), threadIdx.x == 0);
   for (std::uint32_t round = 0; round < rounds; ++round) {
     if (round + 1 < rounds && !gave_up) send(round + 1);
     const std::size_t base = std::size_t{first_row + round * clusters} * job.row_units + part;
@@ -109,9 +150,10 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
       }
       store_unit(job.residual_out, base + at, held[i]);
     }
-    const ClusterSum::Result all = squares.of(square, gave_up);
-    if (all.gave_up) return;
-    const float scale = rsqrtf(all.sum / hidden + job.epsilon);
+    const OfCluster::Result squares = of_row.all(Plus{}, square, gave_up);
+    if (squares.gave_up) return;
+    const float scale = rsqrtf(squares.value / hidden + job.epsilon);
+    float largest = 0;
 #pragma unroll
     for (std::uint32_t i = 0; i < kHeld; ++i) {
       const std::uint32_t at = threadIdx.x + i * blockDim.x;
@@ -123,10 +165,29 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
         const float by = Elements::get(weight[i], e);
         Elements::put(result, e, job.one_plus ? scaled * (1.0F + by) : Type::widen(Type::narrow(scaled)) * by);
       }
-      store_unit(job.norm_out, base + at, result);
+      if (job.norm_out != nullptr) store_unit(job.norm_out, base + at, result);
+      held[i] = result;
+#pragma unroll
+      for (int e = 0; e < Elements::kCount; ++e) largest = fmaxf(largest, fabsf(Elements::get(result, e)));
+    }
+    if (job.quant_out != nullptr) {
+      float quant_scale = 0;
+      if (job.row_scales == nullptr) {
+        quant_scale = *job.quant_scale;
+      } else {
+        const float of_all = of_row.all(Larger{}, largest, false).value;
+        quant_scale = of_all == 0 ? 1.0F : of_all / largest_of(job.quant_type);
+        if (part == 0 && threadIdx.x == 0) job.row_scales[first_row + round * clusters] = quant_scale;
+      }
+#pragma unroll
+      for (std::uint32_t i = 0; i < kHeld; ++i) {
+        const std::uint32_t at = threadIdx.x + i * blockDim.x;
+        if (at < units) store_quantised<Type>(job, base + at, held[i], quant_scale);
+      }
     }
     if (round + 1 < rounds) lane.end_round(start.count + round);
   }
+  if (threadIdx.x == 0) note_end();
 }
 
 using Kernel = void (*)(AddNormJob);
@@ -150,29 +211,14 @@ Kernel kernel_for(collective::DType dtype, std::uint32_t ranks) {
 int launch_add_norm(const AddNormJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept {
   AddNormJob parameter = job;
   void* parameters[] = {&parameter};
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim.x = job.split;
-  attributes[0].val.clusterDim.y = 1;
-  attributes[0].val.clusterDim.z = 1;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(grid.lanes);
-  config.blockDim = dim3(grid.threads);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = grid.early ? 2 : 1;
-  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel_for(dtype, job.peers.layout.ranks)),
-                             parameters);
+  return launch(reinterpret_cast<const void*>(kernel_for(dtype, job.peers.layout.ranks)), parameters, grid, stream,
+                job.split);
 }
 
 int load_add_norm_kernels() noexcept {
   for (const auto dtype : {collective::DType::kFloat32, collective::DType::kFloat16, collective::DType::kBfloat16}) {
     for (const std::uint32_t ranks : {2U, kMaxRanks}) {
-      cudaFuncAttributes attributes;
-      const auto* kernel = reinterpret_cast<const void*>(kernel_for(dtype, ranks));
-      const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+      const cudaError_t error = load(reinterpret_cast<const void*>(kernel_for(dtype, ranks)));
       if (error != cudaSuccess) return error;
     }
   }

@@ -3,19 +3,14 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "cuda/communicator_state.hpp"
 #include "cuda/driver.cuh"
-#include "cuda/kernels.hpp"
 #include "cuda/meeting.hpp"
+#include "cuda/range.hpp"
 
 namespace tensorwire::cuda {
 
 namespace {
-
-std::uint64_t read_once(const std::uint64_t& word) noexcept { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }
-
-bool on_boundary(const void* address, std::size_t bytes) noexcept {
-  return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
-}
 
 int launch(Protocol protocol, const AllReduceJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept {
   switch (protocol) {
@@ -31,43 +26,58 @@ int launch(Protocol protocol, const AllReduceJob& job, collective::DType dtype, 
 
 }  // namespace
 
-struct Communicator::State {
-  explicit State(const CommunicatorOptions& options) : device(options.device), early(options.early_launch) {
-    const OnDevice current(device);
-    Met met = meet(options);
-    scratch = std::move(met.scratch);
-    peers.layout = met.layout;
-    peers.rank = static_cast<std::uint32_t>(options.rank);
-    for (std::size_t rank = 0; rank < scratch.size(); ++rank) peers.scratch[rank] = scratch[rank]->data();
-    peers.bound_ns = static_cast<std::uint64_t>(options.operation_bound / kNanosecond);
+#ifdef TENSORWIRE_LITMUS
+Litmus& litmus_of_process() noexcept {
+  static Litmus litmus;
+  return litmus;
+}
+#endif
 
-    check(static_cast<cudaError_t>(load_lines_kernels()), "load kernels");
-    check(static_cast<cudaError_t>(load_words_kernels()), "load kernels");
-    check(static_cast<cudaError_t>(load_slots_kernels()), "load kernels");
-    check(static_cast<cudaError_t>(load_add_norm_kernels()), "load kernels");
-    void* memory = nullptr;
-    check(cudaHostAlloc(&memory, sizeof(Board), cudaHostAllocMapped | cudaHostAllocPortable), "allocate pinned memory");
-    board = new (memory) Board{};
-    void* mapped = nullptr;
-    check(cudaHostGetDevicePointer(&mapped, memory, 0), "map pinned memory");
-    peers.board = static_cast<Board*>(mapped);
+/// Whatever may wait for an idle GPU (allocations, loading kernels) is done before the ranks meet: from then on others
+/// may wait for this one on the same GPU.
+CommunicatorState::CommunicatorState(const CommunicatorOptions& options)
+    : device(options.device), early(options.early_launch) {
+  const OnDevice current(device);
+  Met met = meet(options, [this] { prepare(); });
+  scratch = std::move(met.scratch);
+  who = std::move(met.who);
+  peers.layout = met.layout;
+  peers.rank = static_cast<std::uint32_t>(options.rank);
+  for (std::size_t rank = 0; rank < scratch.size(); ++rank) peers.scratch[rank] = scratch[rank]->data();
+  peers.bound_ns = static_cast<std::uint64_t>(options.operation_bound / kNanosecond);
+  peers.journal = options.journal;
+#ifdef TENSORWIRE_LITMUS
+  peers.litmus = litmus_of_process();
+#endif
+  peers.sole = met.sole && options.early_launch;
+  enlist();
+}
+
+void CommunicatorState::prepare() {
+  for (const auto load :
+       {load_lines_kernels, load_words_kernels, load_slots_kernels, load_add_norm_kernels, load_exchange_kernels}) {
+    check(static_cast<cudaError_t>(load()), "load kernels");
   }
-  ~State() {
-    const OnDevice current(device);
-    if (!scratch.empty()) cudaDeviceSynchronize();
-    if (board != nullptr) cudaFreeHost(board);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+  void* memory = nullptr;
+  check(cudaHostAlloc(&memory, sizeof(Board), cudaHostAllocMapped | cudaHostAllocPortable), "allocate pinned memory");
+  board = new (memory) Board{};
+  void* mapped = nullptr;
+  check(cudaHostGetDevicePointer(&mapped, memory, 0), "map pinned memory");
+  peers.board = static_cast<Board*>(mapped);
+  check(cudaMalloc(&token, kUnitBytes), "allocate memory of the GPU");
+  check(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), "create a stream");
+}
 
-  int device;
-  bool early;
-  std::vector<std::shared_ptr<GpuMemory>> scratch;
-  Peers peers;
-  Board* board = nullptr;
-};
+CommunicatorState::~CommunicatorState() {
+  strike();
+  const OnDevice current(device);
+  if (!scratch.empty()) cudaDeviceSynchronize();
+  if (side != nullptr) cudaStreamDestroy(side);
+  if (board != nullptr) cudaFreeHost(board);
+  cudaFree(token);
+}
 
-Communicator::Communicator(const CommunicatorOptions& options) : state_(std::make_unique<State>(options)) {}
+Communicator::Communicator(const CommunicatorOptions& options) : state_(std::make_unique<CommunicatorState>(options)) {}
 Communicator::~Communicator() = default;
 
 int Communicator::rank() const noexcept { return static_cast<int>(state_->peers.rank); }
@@ -92,6 +102,9 @@ Status Communicator::all_reduce_as(const Shape& shape, const void* in, void* out
 
   AllReduceJob job;
   job.peers = state_->peers;
+  job.peers.operation = {state_->token == in ? OperationKind::kBarrier : OperationKind::kAllReduce,
+                         static_cast<std::uint8_t>(dtype), count * element};
+  const Range range(job.peers.operation);
   job.in = static_cast<const std::byte*>(in);
   job.out = static_cast<std::byte*>(out);
   job.count = count;
@@ -109,9 +122,15 @@ Status Communicator::all_reduce_as(const Shape& shape, const void* in, void* out
 
 Status Communicator::all_reduce_add_norm(const AddNorm& what, collective::DType dtype, Stream stream) noexcept {
   if (!collective::known(dtype) || dtype == collective::DType::kInt32) return Status::kInvalid;
-  for (const void* tensor : {what.in, what.residual_in, what.weight, static_cast<const void*>(what.residual_out),
-                             static_cast<const void*>(what.norm_out)}) {
+  for (const void* tensor : {what.in, what.residual_in, what.weight, static_cast<const void*>(what.residual_out)}) {
     if (tensor == nullptr || !on_boundary(tensor, kUnitBytes)) return Status::kInvalid;
+  }
+  if ((what.norm_out == nullptr && what.quant_out == nullptr) || !on_boundary(what.norm_out, kUnitBytes)) {
+    return Status::kInvalid;
+  }
+  if (what.quant_out != nullptr && (!on_boundary(what.quant_out, sizeof(std::uint64_t)) ||
+                                    (what.quant_scale == nullptr) == (what.row_scales == nullptr))) {
+    return Status::kInvalid;
   }
   const std::size_t row_bytes = what.hidden * collective::element_bytes(dtype);
   if (what.hidden == 0 || row_bytes % kUnitBytes != 0) return Status::kInvalid;
@@ -122,6 +141,8 @@ Status Communicator::all_reduce_add_norm(const AddNorm& what, collective::DType 
 
   AddNormJob job;
   job.peers = state_->peers;
+  job.peers.operation = {OperationKind::kAddNorm, static_cast<std::uint8_t>(dtype), what.rows * row_bytes};
+  const Range range(job.peers.operation);
   job.in = static_cast<const std::byte*>(what.in);
   job.residual_in = static_cast<const std::byte*>(what.residual_in);
   job.weight = static_cast<const std::byte*>(what.weight);
@@ -132,9 +153,17 @@ Status Communicator::all_reduce_add_norm(const AddNorm& what, collective::DType 
   job.split = shape.split;
   job.epsilon = what.epsilon;
   job.one_plus = what.one_plus;
+  job.quant_out = static_cast<std::byte*>(what.quant_out);
+  job.quant_scale = what.quant_scale;
+  job.row_scales = what.row_scales;
+  job.quant_type = what.quant_type;
   const OnDevice current(state_->device);
   const int error = launch_add_norm(job, dtype, {shape.lanes, shape.threads, state_->early}, stream);
   return error == cudaSuccess ? Status::kOk : Status::kNotLaunched;
+}
+
+Status Communicator::barrier(Stream stream) noexcept {
+  return all_reduce(state_->token, state_->token, 1, collective::DType::kInt32, collective::Op::kMax, stream);
 }
 
 void Communicator::abort(int peer) noexcept {
@@ -148,23 +177,9 @@ void Communicator::abort(int peer) noexcept {
 }
 
 std::optional<Failure> Communicator::failure() const noexcept {
-  std::uint64_t word = read_once(state_->board->error);
-  if (word == 0) word = read_once(state_->board->abort);
+  const std::uint64_t word = state_->failure_word();
   if (word == 0) return std::nullopt;
   return Failure::unpacked(word);
-}
-
-std::string Communicator::failure_text() const {
-  const std::optional<Failure> failed = failure();
-  if (!failed) return {};
-  if (failed->kind == FailureKind::kAborted) {
-    return fmt::format("collectives on the GPU of rank {}: rank {} ended them because of rank {}", rank(),
-                       failed->reporter, failed->peer);
-  }
-  return fmt::format(
-      "collectives on the GPU of rank {}: rank {} waited {} ms for rank {} (lane {}, sequence {}). Is that "
-      "rank alive, and does it make the same calls in the same order?",
-      rank(), failed->reporter, state_->peers.bound_ns / 1'000'000, failed->peer, failed->lane, failed->sequence);
 }
 
 }  // namespace tensorwire::cuda

@@ -38,6 +38,7 @@ struct CommunicatorOptions {
   Ps setup_bound = 60 * kSecond;      ///< of the wait for the memory of other processes
 
   bool early_launch = true;  ///< programmatic dependent launch
+  bool journal = true;       ///< kernels write down what they do; some 0.1 us each
 
   // What follows shapes the scratch memory and must be the same on all ranks.
   std::uint32_t most_lanes = 128;        ///< fewer where GPUs have fewer multiprocessors, or ranks share one
@@ -54,6 +55,14 @@ enum class [[nodiscard]] Status : std::uint8_t{
     kNotLaunched,  ///< CUDA refused the launch; cudaGetLastError() says why
 };
 
+/// One message between two ranks.
+struct Message {
+  bool sends = false;  ///< this rank sends, else it receives
+  int peer = 0;        ///< this rank itself is fine where it both sends and receives
+  void* buffer = nullptr;
+  std::size_t bytes = 0;  ///< even
+};
+
 /// A decode step's all-reduce and what follows it; device memory on 16 bytes, rows * hidden elements each.
 struct AddNorm {
   const void* in = nullptr;
@@ -65,7 +74,14 @@ struct AddNorm {
   std::size_t hidden = 0;  ///< whole units of 16 bytes
   float epsilon = 1e-6F;
   bool one_plus = false;  ///< * (1 + weight), as Gemma does
+
+  void* quant_out = nullptr;           ///< norm_out / scale, saturated; on 8 bytes. Then norm_out may be null
+  const float* quant_scale = nullptr;  ///< on the GPU; null: the largest magnitude of each row / that of the type
+  float* row_scales = nullptr;         ///< which go here, one for each row
+  QuantType quant_type = QuantType::kFloat8;
 };
+
+struct CommunicatorState;
 
 class Communicator {
  public:
@@ -89,6 +105,20 @@ class Communicator {
   Status all_reduce_as(const Shape& shape, const void* in, void* out, std::size_t count, collective::DType dtype,
                        collective::Op op, Stream stream) noexcept;
 
+  // The collectives of tensorwire.h, as it says; buffers in place or apart, aligned to their elements.
+  Status all_gather(const void* in, void* out, std::size_t count, collective::DType dtype, Stream stream) noexcept;
+  Status reduce_scatter(const void* in, void* out, std::size_t count, collective::DType dtype, collective::Op op,
+                        Stream stream) noexcept;
+  Status broadcast(const void* in, void* out, std::size_t count, collective::DType dtype, int root,
+                   Stream stream) noexcept;
+  /// @param counts empty: `count` for each pair of ranks; else rank i sends counts[i * ranks + j] elements to rank j
+  Status all_to_all(const void* in, void* out, std::size_t count, std::span<const std::uint64_t> counts,
+                    collective::DType dtype, Stream stream) noexcept;
+  /// Over when all ranks have come to it.
+  Status barrier(Stream stream) noexcept;
+  /// All of these messages at once; those between two ranks in the order given.
+  Status exchange(std::span<const Message> messages, Stream stream) noexcept;
+
   /// In one kernel, rounded as the separate ones do (add_norm.cu); the same bits on all ranks. fp32, fp16, bf16.
   Status all_reduce_add_norm(const AddNorm& what, collective::DType dtype, Stream stream) noexcept;
 
@@ -96,14 +126,21 @@ class Communicator {
   /// within microseconds, and those of the other ranks once this rank's next kernel has told them, or at their own
   /// abort().
   void abort(int peer) noexcept;
+
+  /// What the kernels of this rank wrote down: all that began, and of the last ones when, and whom they waited for.
+  struct Journal {
+    std::uint64_t operations = 0;
+    std::uint64_t bytes = 0;
+    std::vector<JournalEntry> entries;  ///< from old to new
+  };
+  [[nodiscard]] Journal journal() const;
   /// Why the communicator is over. Reads host memory only.
   [[nodiscard]] std::optional<Failure> failure() const noexcept;
-  /// The same as a line; empty while all is well.
+  /// The same as a line, with what the ranks were in; empty while all is well. Asks the GPU.
   [[nodiscard]] std::string failure_text() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<CommunicatorState> state_;
 };
 
 }  // namespace tensorwire::cuda

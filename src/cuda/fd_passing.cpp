@@ -44,13 +44,13 @@ UniqueFd new_socket() {
 }
 
 /// A message with room for one descriptor.
-struct Message {
+struct Datagram {
   std::array<std::byte, kLabelBytes> label{};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   iovec part{label.data(), label.size()};
   msghdr header{};
 
-  Message() {
+  Datagram() {
     header.msg_iov = &part;
     header.msg_iovlen = 1;
     header.msg_control = control.data();
@@ -95,7 +95,7 @@ FdInbox::Delivery FdInbox::receive(std::uint64_t token, Ps deadline) {
   while (readable(listener_.get(), deadline)) {
     const UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection || !of_this_user(connection.get()) || !readable(connection.get(), deadline)) continue;
-    Message message;
+    Datagram message;
     const ssize_t got = ::recvmsg(connection.get(), &message.header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     const cmsghdr* control = CMSG_FIRSTHDR(&message.header);
     if (got < 0 || control == nullptr || control->cmsg_type != SCM_RIGHTS) continue;
@@ -115,7 +115,7 @@ void deliver_fd(const std::string& path, std::uint64_t token, std::uint32_t send
     throw system_error("reach " + path + " to pass GPU memory to another rank", errno,
                        "Ranks of one host must share a folder ($TMPDIR, else /tmp) and a user");
   }
-  Message message;
+  Datagram message;
   store_be64(message.label.data(), token);
   store_be32(message.label.data() + 8, sender);
   cmsghdr* control = CMSG_FIRSTHDR(&message.header);

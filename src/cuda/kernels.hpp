@@ -22,6 +22,15 @@ struct Grid {
 /// Through slots, piece by piece, for any type and size: one-shot for two ranks, two-shot for more.
 [[nodiscard]] int launch_slots(const AllReduceJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept;
 
+/// Messages over channels, as many as there are tasks. The threads of the grid are those of all tasks.
+[[nodiscard]] int launch_exchange(const ExchangeJob& job, Grid grid, Stream stream) noexcept;
+/// The same with one task that reduces tensors of a type.
+[[nodiscard]] int launch_reduce_scatter(const ExchangeJob& job, collective::DType dtype, Grid grid,
+                                        Stream stream) noexcept;
+/// The most threads of either.
+inline constexpr std::uint32_t kExchangeThreads = 1024;
+inline constexpr std::uint32_t kReduceScatterThreads = 512;
+
 /// The most blocks that share a row of launch_add_norm(): what every GPU with clusters has.
 inline constexpr std::uint32_t kMostSplit = 8;
 /// All-reduce, residual and RMSNorm. grid.lanes is a multiple of job.split; a block's part of a row is at most four
@@ -34,5 +43,6 @@ inline constexpr std::uint32_t kMostSplit = 8;
 [[nodiscard]] int load_words_kernels() noexcept;
 [[nodiscard]] int load_slots_kernels() noexcept;
 [[nodiscard]] int load_add_norm_kernels() noexcept;
+[[nodiscard]] int load_exchange_kernels() noexcept;
 
 }  // namespace tensorwire::cuda

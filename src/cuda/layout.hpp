@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/journal.hpp"
+
 namespace tensorwire::cuda {
 
 inline constexpr std::uint32_t kMaxRanks = 8;
@@ -42,6 +44,21 @@ enum class Flag : std::uint32_t {
 };
 inline constexpr std::uint32_t kFlags = 3;
 
+/// Messages between two ranks have *channels* of their own: a one-way channel for each ordered pair of ranks and each
+/// block of a kernel that moves them. Unlike lanes they need nothing of third ranks. A place holds a message, or a
+/// block's share of it, as lines, a larger one goes piece by piece through slots; both are rings of kRing.
+inline constexpr std::uint32_t kMostChannels = 64;
+inline constexpr std::uint32_t kChannelLines = 256;
+enum class ChannelFlag : std::uint32_t {
+  kArrived = 0,     ///< pieces in slots, as their sender says
+  kTaken = 1,       ///< pieces out of slots, as their receiver says
+  kLinesTaken = 2,  ///< messages out of lines, likewise
+};
+inline constexpr std::uint32_t kChannelFlags = 3;
+/// What a rank counts of its channels with a peer.
+enum class ChannelCounter : std::uint32_t { kSent = 0, kReceived = 1, kLinesSent = 2, kLinesReceived = 3 };
+inline constexpr std::uint32_t kChannelStateBytes = 32;
+
 /// How far a lane is, by protocol. Device memory, written by its own block only, so eager calls and graphs count on
 /// from each other.
 enum class Counter : std::uint32_t {
@@ -62,7 +79,8 @@ struct Layout {
 
   [[nodiscard]] constexpr std::uint32_t phases() const noexcept { return ranks == 2 ? 1 : 2; }
 
-  // Errors, by the rank that reports one; then counters, flags, lines, words, slots: each on a 256-byte boundary.
+  // Errors, by the rank that reports one; then counters, flags, lines, words, slots, of channels counters, flags, lines
+  // and slots, and the journal: each on a 256-byte boundary.
   [[nodiscard]] constexpr std::size_t error_at(std::uint32_t reporter) const noexcept {
     return std::size_t{reporter} * sizeof(std::uint64_t);
   }
@@ -90,7 +108,39 @@ struct Layout {
     return aligned(words_at(lanes, 0, 0)) +
            (index(static_cast<std::uint32_t>(phase), lane, sender) * kRing + place) * slot_bytes;
   }
-  [[nodiscard]] constexpr std::size_t bytes() const noexcept { return slot_at(static_cast<Phase>(phases()), 0, 0, 0); }
+  [[nodiscard]] constexpr std::uint32_t channels() const noexcept {
+    return lanes < kMostChannels ? lanes : kMostChannels;
+  }
+  [[nodiscard]] constexpr std::size_t channel_counter_at(std::uint32_t channel, std::uint32_t peer,
+                                                         ChannelCounter counter) const noexcept {
+    return aligned(slot_at(static_cast<Phase>(phases()), 0, 0, 0)) +
+           (std::size_t{channel} * ranks + peer) * kChannelStateBytes +
+           static_cast<std::uint32_t>(counter) * sizeof(std::uint64_t);
+  }
+  [[nodiscard]] constexpr std::size_t channel_flag_at(std::uint32_t channel, std::uint32_t writer,
+                                                      ChannelFlag flag) const noexcept {
+    return aligned(channel_counter_at(channels(), 0, ChannelCounter::kSent)) +
+           ((std::size_t{channel} * ranks + writer) * kChannelFlags + static_cast<std::uint32_t>(flag)) * kFlagBytes;
+  }
+  [[nodiscard]] constexpr std::size_t channel_lines_at(std::uint32_t channel, std::uint32_t sender,
+                                                       std::uint32_t place) const noexcept {
+    return aligned(channel_flag_at(channels(), 0, ChannelFlag::kArrived)) +
+           ((std::size_t{channel} * ranks + sender) * kRing + place) * kChannelLines * kLineBytes;
+  }
+  [[nodiscard]] constexpr std::size_t channel_slot_at(std::uint32_t channel, std::uint32_t sender,
+                                                      std::uint32_t place) const noexcept {
+    return aligned(channel_lines_at(channels(), 0, 0)) +
+           ((std::size_t{channel} * ranks + sender) * kRing + place) * slot_bytes;
+  }
+  [[nodiscard]] constexpr std::size_t journal_head_at() const noexcept {
+    return aligned(channel_slot_at(channels(), 0, 0));
+  }
+  [[nodiscard]] constexpr std::size_t journal_at() const noexcept {
+    return aligned(journal_head_at() + sizeof(JournalHead));
+  }
+  [[nodiscard]] constexpr std::size_t bytes() const noexcept {
+    return journal_at() + std::size_t{kJournalEntries} * sizeof(JournalEntry);
+  }
 
   [[nodiscard]] constexpr std::uint32_t flag_mask() const noexcept {
     return flag_bits >= 32 ? ~0U : (1U << flag_bits) - 1;

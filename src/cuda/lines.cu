@@ -1,36 +1,11 @@
 // All-reduce over lines: each rank writes its tensor into the lines of all others, and sums what has come in its own.
 // One hop, no fence, no barrier; twice the bytes, so for small tensors.
 #include "cuda/dispatch.cuh"
-#include "cuda/protocol.cuh"
+#include "cuda/lines.cuh"
 
 namespace tensorwire::cuda {
 
 namespace {
-
-__device__ Words line_of(std::uint32_t first, std::uint32_t second, std::uint32_t flag) {
-  const std::uint64_t high = static_cast<std::uint64_t>(flag) << 32;
-  return {high | first, high | second};
-}
-
-__device__ bool bears(Words line, std::uint32_t flag) {
-  return static_cast<std::uint32_t>(line.low >> 32) == flag && static_cast<std::uint32_t>(line.high >> 32) == flag;
-}
-
-/// A unit is two lines, `stride` apart, so that the threads of a warp write and read whole sectors.
-struct UnitLines {
-  Words first;
-  Words second;
-};
-
-__device__ void send(std::byte* lines, std::size_t unit, std::size_t stride, const Unit& data, std::uint32_t flag) {
-  store_words(lines + unit * kLineBytes, line_of(data.words[0], data.words[1], flag));
-  store_words(lines + (unit + stride) * kLineBytes, line_of(data.words[2], data.words[3], flag));
-}
-
-__device__ Unit unit_of(const UnitLines& lines) {
-  return {{static_cast<std::uint32_t>(lines.first.low), static_cast<std::uint32_t>(lines.first.high),
-           static_cast<std::uint32_t>(lines.second.low), static_cast<std::uint32_t>(lines.second.high)}};
-}
 
 /// The lines of this lane and half in the scratch of `receiver`, of what `sender` writes there.
 __device__ std::byte* lines_of(const Peers& peers, std::uint32_t receiver, std::uint32_t sender, std::uint32_t half) {
@@ -59,44 +34,49 @@ __global__ void __launch_bounds__(512) all_reduce_lines(const __grid_constant__ 
   const Tensor<typename Type::Storage> tensor(job.in, job.out, job.count, job.aligned);
   const Share share = share_of_lane(units_of<Type>(job.count), job.lane_units);
 
-  after_predecessor();
+  after_predecessor(peers);
   const Start start = start_of(peers, Counter::kLines);
   if (start.failed) return;
   const std::uint64_t operation = start.count + 1;
   const auto flag = static_cast<std::uint32_t>(operation) & peers.layout.flag_mask();
-  const auto half = static_cast<std::uint32_t>(operation % kHalves);
+  const auto half = planted(peers, Mistake::kLinesOneHalf) ? 0 : static_cast<std::uint32_t>(operation % kHalves);
 
   for (std::size_t unit = threadIdx.x; unit < share.size; unit += blockDim.x) {
     const Unit mine = tensor.load(share.first + unit);
     for (std::uint32_t step = 1; step < ranks; ++step) {
       const std::uint32_t peer = (peers.rank + step) % ranks;
-      send(lines_of(peers, peer, peers.rank, half), unit, share.size, mine, flag);
+      store_lines(lines_of(peers, peer, peers.rank, half), unit, share.size, mine, flag);
     }
   }
+  if (threadIdx.x == 0) open_journal(peers);
   __syncthreads();
   if (threadIdx.x == 0) keep(peers, Counter::kLines, operation);
-  refresh(peers, operation, static_cast<std::uint32_t>(2 * share.size));
+  between_steps(peers, 3, operation);
+  if (!planted(peers, Mistake::kLinesNotRenewed)) refresh(peers, operation, static_cast<std::uint32_t>(2 * share.size));
 
-  Wait wait(peers, static_cast<std::uint32_t>(operation));
+  Wait wait(peers, static_cast<std::uint32_t>(operation), threadIdx.x == 0);
   for (std::size_t unit = threadIdx.x; unit < share.size; unit += blockDim.x) {
     const Unit mine = tensor.load(share.first + unit);
     UnitLines lines[kMost];
-    std::uint32_t missing = 0;
+    std::uint32_t missing = kMost;
+    std::uint32_t last = kMost;  // that was missing
     do {
       missing = kMost;
 #pragma unroll
       for (std::uint32_t peer = 0; peer < kMost; ++peer) {
         if (peer >= ranks || peer == peers.rank) continue;
-        const std::byte* from = lines_of(peers, peers.rank, peer, half) + unit * kLineBytes;
-        lines[peer] = {load_words(from), load_words(from + share.size * kLineBytes)};
+        lines[peer] = load_lines(lines_of(peers, peers.rank, peer, half), unit, share.size);
       }
 #pragma unroll
       for (std::uint32_t peer = 0; peer < kMost; ++peer) {
         if (peer >= ranks || peer == peers.rank) continue;
-        if (!bears(lines[peer].first, flag) || !bears(lines[peer].second, flag)) missing = peer;
+        if (!bear(peers, lines[peer], flag)) missing = peer;
       }
-      if (missing != kMost && wait.over(missing)) return;
-    } while (missing != kMost);
+      if (missing == kMost) break;
+      last = missing;
+    } while (!wait.over(missing));
+    if (missing != kMost) return;
+    if (last != kMost) wait.came(last);
 
     Sum<Type> sum;
 #pragma unroll
@@ -105,6 +85,7 @@ __global__ void __launch_bounds__(512) all_reduce_lines(const __grid_constant__ 
     }
     tensor.store(share.first + unit, sum.result(job.op, ranks));
   }
+  if (threadIdx.x == 0) note_end(wait.came_ns());
 }
 
 template <std::uint32_t kMost>

@@ -13,6 +13,7 @@
 
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
+#include "base/env.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "cuda/driver.cuh"
@@ -22,12 +23,12 @@ namespace tensorwire::cuda {
 
 namespace {
 
-constexpr std::uint32_t kMeetingVersion = 1;
+constexpr std::uint32_t kMeetingVersion = 2;
 
 /// What a rank says of itself. On the wire: big-endian words, the strings by length.
 struct Card {
   std::uint32_t version = kMeetingVersion;
-  std::uint64_t host = 0;         ///< hash of the boot id
+  std::uint64_t host = 0;         ///< hash of what tells it from others
   std::uint64_t process = 0;      ///< random, of this process
   std::uint64_t gpu = 0;          ///< hash of the UUID
   std::uint32_t device = 0;       ///< the GPU's number in this process
@@ -92,11 +93,16 @@ std::uint64_t hash_of(std::span<const std::byte> bytes) {
   return hash;
 }
 
+/// Boot id and network namespace: containers of one host with namespaces of their own need not reach each other's files
+/// and sockets. TENSORWIRE_HOSTID says that they do.
 std::uint64_t host_hash() {
-  std::array<std::byte, 64> text{};
+  std::array<char, 128> text{};
+  if (const auto given = env::get("TENSORWIRE_HOSTID")) return hash_of(std::as_bytes(std::span(*given)));
   const UniqueFd fd(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  const ssize_t got = fd ? ::read(fd.get(), text.data(), text.size()) : 0;
-  return hash_of(std::span(text).first(static_cast<std::size_t>(std::max<ssize_t>(got, 0))));
+  const ssize_t boot = fd ? ::read(fd.get(), text.data(), 64) : 0;
+  const auto used = static_cast<std::size_t>(std::max<ssize_t>(boot, 0));
+  const ssize_t space = ::readlink("/proc/self/ns/net", text.data() + used, text.size() - used);
+  return hash_of(std::as_bytes(std::span(text)).first(used + static_cast<std::size_t>(std::max<ssize_t>(space, 0))));
 }
 
 std::uint64_t process_token() {
@@ -179,7 +185,8 @@ void check_cards(std::span<const Card> cards) {
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     const std::string what = fmt::format("set up GPU memory between {} ranks: rank {}", cards.size(), rank);
     if (cards[rank].version != kMeetingVersion) throw Error(what, "it runs another version of Tensorwire");
-    if (cards[rank].host != cards[0].host) throw Error(what, "it is on another host than rank 0");
+    if (cards[rank].host != cards[0].host)
+      throw Error(what, "it is on another host than rank 0 (see TENSORWIRE_HOSTID)");
     if (cards[rank].wishes != cards[0].wishes) throw Error(what, "its options are others than those of rank 0");
   }
 }
@@ -224,7 +231,7 @@ void check_options(const CommunicatorOptions& options) {
 
 }  // namespace
 
-Met meet(const CommunicatorOptions& options) {
+Met meet(const CommunicatorOptions& options, const std::function<void()>& prepare) {
   check_options(options);
   const auto me = static_cast<std::size_t>(options.rank);
   std::optional<FdInbox> inbox;
@@ -240,9 +247,12 @@ Met meet(const CommunicatorOptions& options) {
   Met met;
   met.layout = layout_of(options, cards);
   met.scratch.resize(cards.size());
+  for (const Card& card : cards) met.who.push_back(mix64(card.process ^ card.gpu));
+  met.sole = std::ranges::count(cards, cards[me].gpu, &Card::gpu) == 1;
   std::vector<std::uint64_t> names;
   std::size_t bytes = 0;
   for (const Bytes& made : all_through(options.exchange, [&] {
+         prepare();
          met.scratch[me] = std::make_shared<GpuMemory>(
              GpuMemory::allocate(met.layout.bytes(), options.device, devices_of(cards, cards[me].process)));
          // All bits set: kNothing.

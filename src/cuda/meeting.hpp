@@ -3,6 +3,7 @@
 // ends it, so that all ranks fail there with its line.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,9 +16,11 @@ struct Met {
   Layout layout;
   /// By rank; this rank's own is where the others write. Ranks of one process hold the same objects.
   std::vector<std::shared_ptr<GpuMemory>> scratch;
+  std::vector<std::uint64_t> who;  ///< by rank: which GPU of which process
+  bool sole = true;                ///< no other rank is on this rank's GPU
 };
 
-/// @throws Error
-[[nodiscard]] Met meet(const CommunicatorOptions& options);
+/// @param prepare runs on each rank before its scratch is made @throws Error
+[[nodiscard]] Met meet(const CommunicatorOptions& options, const std::function<void()>& prepare);
 
 }  // namespace tensorwire::cuda

@@ -12,6 +12,8 @@
 
 #include "cuda/failure.hpp"
 #include "cuda/job.hpp"
+#include "cuda/journal.cuh"
+#include "cuda/litmus.cuh"
 
 namespace tensorwire::cuda {
 
@@ -29,6 +31,14 @@ __device__ inline Words load_words(const void* from) {
   return words;
 }
 __device__ inline void store_words(void* to, Words words) {
+#ifdef TENSORWIRE_LITMUS
+  // All that is promised is that each word is whole.
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(words.low) : "memory");
+  if (clock64() % 64 < 2) __nanosleep(2000);
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(static_cast<std::byte*>(to) + 8), "l"(words.high)
+               : "memory");
+  return;
+#endif
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1,%2};" ::"l"(to), "l"(words.low), "l"(words.high) : "memory");
 }
 __device__ inline std::uint64_t load_word(const void* from) {
@@ -47,16 +57,12 @@ __device__ inline void store_word(void* to, std::uint64_t word) {
 __device__ inline void release_word(void* to, std::uint64_t word) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
 }
-/// Of all GPUs and of no use for anything but bounds: it may tick a microsecond at a time.
-__device__ inline std::uint64_t wall_clock_ns() {
-  std::uint64_t ns;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
-  return ns;
-}
-
 /// Returns when all that came before on the stream is complete and visible: before it, a kernel that was launched early
-/// may touch no memory.
-__device__ inline void after_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/// may touch no memory. Then the kernel that comes next may be made ready in turn. By all threads.
+__device__ inline void after_predecessor(const Peers& peers) {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  if (peers.sole) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 
 /// How far this block's lane is, and where the communicator stands, as the kernel finds them.
 struct Start {
@@ -73,6 +79,7 @@ __device__ inline Start start_of(const Peers& peers, Counter counter) {
 
 /// Once for each block, by one thread, after all its threads have called start_of().
 __device__ inline void keep(const Peers& peers, Counter counter, std::uint64_t count) {
+  if (planted(peers, Mistake::kSequenceNotKept) && peers.rank == 0 && count % 64 == 0) return;
   store_word(peers.scratch[peers.rank] + peers.layout.counter_at(blockIdx.x, counter), count);
 }
 
@@ -80,7 +87,8 @@ __device__ inline void keep(const Peers& peers, Counter counter, std::uint64_t c
 __device__ inline void fail(const Peers& peers, std::uint64_t error) {
   auto* sticky = reinterpret_cast<unsigned long long*>(peers.scratch[peers.rank] + peers.layout.error_at(peers.rank));
   if (atomicCAS(sticky, 0ULL, error) != 0) return;
-  store_word(&peers.board->error, error);
+  store_word(&peers.board->error_ns, wall_clock_ns());
+  release_word(&peers.board->error, error);
   for (std::uint32_t peer = 0; peer < peers.layout.ranks; ++peer) {
     if (peer != peers.rank) store_word(peers.scratch[peer] + peers.layout.error_at(peers.rank), error);
   }
@@ -125,10 +133,22 @@ static __device__ __noinline__ bool must_give_up(const Peers& peers, std::uint32
 /// One thread's waiting, from its first look at something that is not there yet.
 class Wait {
  public:
-  __device__ Wait(const Peers& peers, std::uint32_t sequence) : peers_(peers), sequence_(sequence) {}
+  /// @param timed whether this thread notes in the journal how long it waited
+  __device__ Wait(const Peers& peers, std::uint32_t sequence, bool timed = false)
+      : peers_(peers), sequence_(sequence), timed_(timed && blockIdx.x == 0) {}
 
+  /// What was waited for has come. `peer`: who sent what came last.
+  __device__ void came(std::uint32_t peer) {
+    if (began_ns_ == 0) return;
+    came_ns_ = wall_clock_ns();
+    note_wait(peer, came_ns_ - began_ns_);
+    began_ns_ = 0;
+  }
+  /// When what was waited for last came, by the GPU's clock; 0: nothing was waited for, or it was not timed.
+  [[nodiscard]] __device__ std::uint64_t came_ns() const { return came_ns_; }
   /// After each look that was in vain: true when it is time to give up. Then the communicator has failed.
   __device__ bool over(std::uint32_t peer) {
+    if (timed_ && began_ns_ == 0) began_ns_ = wall_clock_ns();
     if (++looks_ <= kEagerLooks) return false;
     __nanosleep(kPauseNs);
     if (looks_ % kLooks != 0) return false;
@@ -146,7 +166,10 @@ class Wait {
 
   const Peers& peers_;
   std::uint32_t sequence_;
+  bool timed_;
   std::uint32_t looks_ = 0;
+  std::uint64_t came_ns_ = 0;
+  std::uint64_t began_ns_ = 0;  ///< 0: nothing was missing yet, or it is not timed
   Patience patience_;
 };
 

@@ -90,6 +90,19 @@ Shape choose_shape(std::size_t bytes, collective::DType dtype, const Layout& lay
               piece, std::min<std::size_t>(kLeastPieceBytes, layout.slot_bytes), layout.slot_bytes))};
 }
 
+MessageShape choose_message_shape(std::size_t bytes, const Layout& layout) noexcept {
+  constexpr std::size_t kChannelData = std::size_t{kChannelLines} * kLineData;
+  const auto channels_for = [&](std::size_t each) {
+    return static_cast<std::uint32_t>(std::clamp<std::size_t>((bytes + each - 1) / each, 1, layout.channels()));
+  };
+  const std::uint32_t of_lines = channels_for(kOneShotLaneBytes);
+  if (lane_units(bytes, of_lines) * kUnitBytes <= kChannelData) return {of_lines, 0};
+  const std::uint32_t of_slots = channels_for(kSlotLaneBytes);
+  const std::size_t piece = rounded_up(bytes / of_slots / kPiecesOfLane, kUnitBytes);
+  return {of_slots, static_cast<std::uint32_t>(std::clamp<std::size_t>(
+                        piece, std::min<std::size_t>(kLeastPieceBytes, layout.slot_bytes), layout.slot_bytes))};
+}
+
 RowShape choose_row_shape(std::size_t rows, std::size_t row_units, const Layout& layout) noexcept {
   constexpr std::uint32_t kMostBlocks = 8;        // what every GPU with clusters can do
   constexpr std::size_t kHeld = 4;                // units that a thread keeps in registers

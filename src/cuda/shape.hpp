@@ -43,6 +43,13 @@ struct RowShape {
 };
 [[nodiscard]] RowShape choose_row_shape(std::size_t rows, std::size_t row_units, const Layout& layout) noexcept;
 
+/// How a message between two ranks goes: on how many channels, and as lines or through slots.
+struct MessageShape {
+  std::uint32_t channels = 1;
+  std::uint32_t piece_bytes = 0;  ///< that go through a slot at a time; 0: as lines
+};
+[[nodiscard]] MessageShape choose_message_shape(std::size_t bytes, const Layout& layout) noexcept;
+
 /// Each lane's share of `bytes`, in units.
 [[nodiscard]] std::size_t lane_units(std::size_t bytes, std::uint32_t lanes) noexcept;
 

@@ -1,22 +1,12 @@
 // All-reduce through slots, piece by piece: what is bound by bandwidth. Each byte crosses the link once for two ranks
 // (one-shot), 2 (n - 1) / n times for more (two-shot). A lane sends one piece ahead of the one it waits for, so that
 // the link works while flags travel; the other lanes fill what gaps are left.
+#include "cuda/crew.cuh"
 #include "cuda/dispatch.cuh"
-#include "cuda/protocol.cuh"
 
 namespace tensorwire::cuda {
 
 namespace {
-
-/// Threads of a block that work together: all of them, or one half.
-struct Crew {
-  std::uint32_t index;  ///< this thread's, within it
-  std::uint32_t size;
-  std::uint32_t barrier;  ///< its number; 0: the block's
-
-  __device__ void meet() const { asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "r"(size) : "memory"); }
-};
-__device__ Crew whole_block() { return {threadIdx.x, blockDim.x, 0}; }
 
 struct Piece {
   std::uint64_t number;  ///< of this lane, since the communicator was made; the flag that announces it is number + 1
@@ -26,6 +16,8 @@ struct Piece {
 
 __device__ std::byte* slot_of(const Peers& peers, std::uint32_t receiver, Phase phase, std::uint32_t sender,
                               const Piece& piece) {
+  if (planted(peers, Mistake::kSharedRegion))
+    return peers.scratch[receiver] + peers.layout.words_at(blockIdx.x, sender, 0);
   return peers.scratch[receiver] +
          peers.layout.slot_at(phase, blockIdx.x, sender, static_cast<std::uint32_t>(piece.number % kRing));
 }
@@ -34,40 +26,10 @@ __device__ std::byte* flag_of(const Peers& peers, std::uint32_t receiver, Flag f
   return peers.scratch[receiver] + peers.layout.flag_at(flag, blockIdx.x, sender);
 }
 
-/// Past the L1 cache, which may hold what a slot contained a turn of the ring ago.
-__device__ Unit load_slot(const std::byte* slot, std::size_t unit) {
-  Unit data;
-  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(data.words[0]), "=r"(data.words[1]), "=r"(data.words[2]), "=r"(data.words[3])
-               : "l"(slot + unit * kUnitBytes)
-               : "memory");
-  return data;
-}
-
-__device__ void store_slot(std::byte* slot, std::size_t unit, const Unit& data) {
-  *reinterpret_cast<Unit*>(slot + unit * kUnitBytes) = data;
-}
-
-/// For the units [0, size) of a piece, by all threads of a crew, `kBatch` of each at a time: load all, then use all,
-/// which hides the memory's latency. Thread i has units i, i + crew.size, ..., whatever the batch.
-template <std::uint32_t kBatch, class Loaded, class Load, class Use>
-__device__ void in_batches(const Crew& crew, std::size_t size, Load load, Use use) {
-  for (std::size_t base = crew.index; base < size; base += kBatch * crew.size) {
-    Loaded loaded[kBatch];
-#pragma unroll
-    for (std::uint32_t i = 0; i < kBatch; ++i) {
-      if (base + i * crew.size < size) loaded[i] = load(base + i * crew.size);
-    }
-#pragma unroll
-    for (std::uint32_t i = 0; i < kBatch; ++i) {
-      if (base + i * crew.size < size) use(base + i * crew.size, loaded[i]);
-    }
-  }
-}
-
 /// After all threads of the crew are through with a piece: tells the peers, one thread for each.
 __device__ void announce(const Peers& peers, const Crew& crew, Flag flag, const Piece& piece) {
-  crew.meet();
+  between_steps(peers, 7 + static_cast<std::uint32_t>(flag), piece.number);
+  if (!planted(peers, Mistake::kNoMeetingBeforeFlag)) crew.meet();
   const std::uint32_t peer = crew.index;
   if (peer < peers.layout.ranks && peer != peers.rank) {
     release_word(flag_of(peers, peer, flag, peers.rank), piece.number + 1);
@@ -81,11 +43,12 @@ __device__ bool arrived(const Peers& peers, const Crew& crew, Flag flag, std::ui
   crew.meet();
   const std::uint32_t peer = crew.index;
   if (peer < peers.layout.ranks && peer != peers.rank) {
-    Wait wait(peers, static_cast<std::uint32_t>(count));
+    Wait wait(peers, static_cast<std::uint32_t>(count), flag != Flag::kConsumed);
     const std::byte* word = flag_of(peers, peers.rank, flag, peer);
     bool gave_up = false;
     while (!gave_up && acquire_word(word) < count) gave_up = wait.over(peer);
     if (gave_up) *failed = true;
+    wait.came(peer);
   }
   crew.meet();
   return !*failed;
@@ -126,9 +89,10 @@ __global__ void __launch_bounds__(2 * kMostOfCrew) all_reduce_slots_two(const __
   const bool sends = threadIdx.x < half;
   const Crew crew{threadIdx.x % half, half, sends ? 1U : 2U};
   if (sends) sent[crew.index] = 0;
-  after_predecessor();
+  after_predecessor(peers);
   const Start start = start_of(peers, Counter::kSlots);
-  if (start.failed) return;
+  if (__syncthreads_or(start.failed)) return;  // all or none, or a crew would wait for who left
+  if (threadIdx.x == 0) open_journal(peers);
   const Route route{start.count, share.first, share.size, job.piece_units};
   const std::size_t pieces = route.pieces();
   __syncthreads();
@@ -137,9 +101,11 @@ __global__ void __launch_bounds__(2 * kMostOfCrew) all_reduce_slots_two(const __
   if (sends) {
     for (std::size_t at = 0; at < pieces; ++at) {
       const Piece piece = route.piece(at);
-      const bool ring_is_full = piece.number >= kRing;
+      const bool ring_is_full = piece.number >= kRing && !planted(peers, Mistake::kRingIgnored);
       if (ring_is_full && !arrived(peers, crew, Flag::kConsumed, piece.number + 1 - kRing, &failed[0])) return;
       std::byte* slot = slot_of(peers, peer, Phase::kScatter, peers.rank, piece);
+      if (planted(peers, Mistake::kFlagBeforeData)) announce(peers, crew, Flag::kScattered, piece);
+      between_steps(peers, 10, piece.number);
       in_batches<4, Unit>(
           crew, piece.size, [&](std::size_t unit) { return tensor.load(piece.first + unit); },
           [&](std::size_t unit, const Unit& data) { store_slot(slot, unit, data); });
@@ -159,10 +125,12 @@ __global__ void __launch_bounds__(2 * kMostOfCrew) all_reduce_slots_two(const __
     Wait wait(peers, static_cast<std::uint32_t>(piece.number));
     while (sent[crew.index] <= at && !wait.over(peer)) continue;
     const std::byte* slot = slot_of(peers, peers.rank, Phase::kScatter, peer, piece);
+    if (planted(peers, Mistake::kConsumedTooEarly)) announce(peers, crew, Flag::kConsumed, piece);
+    between_steps(peers, 11, piece.number);
     in_batches<2, Pair>(
         crew, piece.size,
         [&](std::size_t unit) {
-          return Pair{tensor.load(piece.first + unit), load_slot(slot, unit)};
+          return Pair{tensor.load(piece.first + unit), take_slot(slot, unit)};
         },
         [&](std::size_t unit, const Pair& data) {
           Sum<Type> sum;
@@ -172,6 +140,7 @@ __global__ void __launch_bounds__(2 * kMostOfCrew) all_reduce_slots_two(const __
         });
     announce(peers, crew, Flag::kConsumed, piece);
   }
+  if (crew.index == 0) note_end();
 }
 
 /// Any number of ranks: rank p sums part p of the tensor and gives the result to all.
@@ -182,9 +151,10 @@ __global__ void __launch_bounds__(512) all_reduce_slots_any(const __grid_constan
   const Peers& peers = job.peers;
   const std::uint32_t ranks = peers.layout.ranks;
   const TensorOf<Type> tensor(job.in, job.out, job.count, job.aligned);
-  after_predecessor();
+  after_predecessor(peers);
   const Start start = start_of(peers, Counter::kSlots);
-  if (start.failed) return;
+  if (__syncthreads_or(start.failed)) return;  // all or none, or a crew would wait for who left
+  if (threadIdx.x == 0) open_journal(peers);
   // Parts are equally long, so that all ranks count the same pieces; of the last ones some units lie behind the end.
   const std::size_t part = (units_of<Type>(job.count) + ranks - 1) / ranks;
   const Share share = share_of_lane(part, job.lane_units);
@@ -209,7 +179,7 @@ __global__ void __launch_bounds__(512) all_reduce_slots_any(const __grid_constan
       for (std::uint32_t rank = 0; rank < kMaxRanks; ++rank) {
         if (rank >= ranks) continue;
         data[rank] = rank == peers.rank ? tensor.load(piece.first + unit)
-                                        : load_slot(slot_of(peers, peers.rank, Phase::kScatter, rank, piece), unit);
+                                        : take_slot(slot_of(peers, peers.rank, Phase::kScatter, rank, piece), unit);
       }
       Sum<Type> sum;
 #pragma unroll
@@ -231,7 +201,7 @@ __global__ void __launch_bounds__(512) all_reduce_slots_any(const __grid_constan
       const Piece piece = route.piece(at, peer * part);
       const std::byte* slot = slot_of(peers, peers.rank, Phase::kGather, peer, piece);
       in_batches<4, Unit>(
-          crew, piece.size, [&](std::size_t unit) { return load_slot(slot, unit); },
+          crew, piece.size, [&](std::size_t unit) { return take_slot(slot, unit); },
           [&](std::size_t unit, const Unit& data) { tensor.store(piece.first + unit, data); });
     }
   };
@@ -252,6 +222,7 @@ __global__ void __launch_bounds__(512) all_reduce_slots_any(const __grid_constan
   }
   __syncthreads();
   if (threadIdx.x == 0) keep(peers, Counter::kSlots, start.count + pieces);
+  if (threadIdx.x == 0) note_end();
 }
 
 const AllReduceKernels kKernels{{&all_reduce_slots_two<Float32>, &all_reduce_slots_two<Float16>,

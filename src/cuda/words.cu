@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(512) all_reduce_words(const __grid_constant__ 
   const auto size = static_cast<std::uint32_t>(share.size);
   const std::uint32_t round_units = job.peers.layout.round_bytes / kUnitBytes;
   const WordLane<Type, kMost> lane(job.peers);
-  after_predecessor();
+  after_predecessor(job.peers);
   // What is sent first is loaded together with the lane's state.
   Unit first{};
   if (threadIdx.x < size) first = tensor.load(share.first + threadIdx.x);
@@ -29,11 +29,12 @@ __global__ void __launch_bounds__(512) all_reduce_words(const __grid_constant__ 
     for (std::uint32_t at = threadIdx.x; at < end; at += blockDim.x) lane.send(number, at, mine(begin + at));
   };
   if (size > 0) send(start.count, 0);
+  if (threadIdx.x == 0) open_journal(job.peers);
   __syncthreads();
   const std::uint32_t rounds = size <= round_units ? min(size, 1U) : (size - 1) / round_units + 1;
   if (threadIdx.x == 0) keep(job.peers, Counter::kWords, start.count + rounds);
 
-  Wait wait(job.peers, static_cast<std::uint32_t>(start.count));
+  Wait wait(job.peers, static_cast<std::uint32_t>(start.count), threadIdx.x == 0);
   std::uint64_t number = start.count;
   for (std::uint32_t begin = 0; begin < size; begin += round_units, ++number) {
     const bool more = size - begin > round_units;
@@ -46,6 +47,7 @@ __global__ void __launch_bounds__(512) all_reduce_words(const __grid_constant__ 
     }
     if (more) lane.end_round(number);
   }
+  if (threadIdx.x == 0) note_end(wait.came_ns());
 }
 
 template <std::uint32_t kMost>

@@ -40,6 +40,7 @@ class WordLane {
   /// Unit `at` of round `number` (of the lane, since the communicator was made) to all peers.
   __device__ void send(std::uint64_t number, std::uint32_t at, const Unit& mine) const {
     const Words words = words_of(mine);
+    between_steps(peers_, 1, number);
     for (std::uint32_t step = 1; step < ranks_; ++step) {
       const std::uint32_t peer = kMost == 2 ? 1 - peers_.rank : (peers_.rank + step) % ranks_;
       store_words(place(peer, peers_.rank, number, at), words);
@@ -52,6 +53,7 @@ class WordLane {
                                      const Unit& mine, Unit& result) const {
     Words words[kMost];
     std::uint32_t missing = kMost;
+    std::uint32_t last = kMost;  // that was missing
     do {
       missing = kMost;
 #pragma unroll
@@ -60,10 +62,13 @@ class WordLane {
       }
 #pragma unroll
       for (std::uint32_t peer = 0; peer < kMost; ++peer) {
-        if (is_peer(peer) && !there(words[peer])) missing = peer;
+        if (is_peer(peer) && !here(words[peer])) missing = peer;
       }
-      if (missing != kMost && wait.over(missing)) return false;
-    } while (missing != kMost);
+      if (missing == kMost) break;
+      last = missing;
+    } while (!wait.over(missing));
+    if (missing != kMost) return false;
+    if (last != kMost) wait.came(last);
 
     Sum<Type> sum;
 #pragma unroll
@@ -71,6 +76,8 @@ class WordLane {
       if (rank < ranks_) sum.add(op, rank == 0, either(rank == peers_.rank, mine, unit_of(words[rank])));
     }
     result = sum.result(op, ranks_);
+    between_steps(peers_, 2, number);
+    if (planted(peers_, Mistake::kWordsNotEmptied)) return true;
 #pragma unroll
     for (std::uint32_t peer = 0; peer < kMost; ++peer) {
       if (is_peer(peer)) store_words(place(peers_.rank, peer, number, at), {kNothing, kNothing});
@@ -84,11 +91,15 @@ class WordLane {
   }
 
  private:
+  [[nodiscard]] __device__ bool here(const Words& words) const {
+    if (planted(peers_, Mistake::kWordsHalfLooked)) return words.low != kNothing;
+    return there(words);
+  }
   [[nodiscard]] __device__ bool is_peer(std::uint32_t rank) const { return rank < ranks_ && rank != peers_.rank; }
   /// Where `sender` writes unit `at` of a round for `receiver`.
   [[nodiscard]] __device__ std::byte* place(std::uint32_t receiver, std::uint32_t sender, std::uint64_t number,
                                             std::uint32_t at) const {
-    const auto turn = static_cast<std::uint32_t>(number) % kWordRing;
+    const auto turn = planted(peers_, Mistake::kWordsOnePlace) ? 0 : static_cast<std::uint32_t>(number) % kWordRing;
     return peers_.scratch[receiver] + peers_.layout.words_at(blockIdx.x, sender, turn) + std::size_t{at} * kUnitBytes;
   }
 

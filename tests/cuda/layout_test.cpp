@@ -44,6 +44,18 @@ std::vector<Region> regions_of(const Layout& layout) {
       }
     }
   }
+  for (std::uint32_t channel = 0; channel < layout.channels(); ++channel) {
+    for (std::uint32_t peer = 0; peer < layout.ranks; ++peer) {
+      add(layout.channel_counter_at(channel, peer, ChannelCounter::kSent), kChannelStateBytes);
+      for (std::uint32_t flag = 0; flag < kChannelFlags; ++flag) {
+        add(layout.channel_flag_at(channel, peer, static_cast<ChannelFlag>(flag)), kFlagBytes);
+      }
+      for (std::uint32_t place = 0; place < kRing; ++place) {
+        add(layout.channel_lines_at(channel, peer, place), std::size_t{kChannelLines} * kLineBytes);
+        add(layout.channel_slot_at(channel, peer, place), layout.slot_bytes);
+      }
+    }
+  }
   return regions;
 }
 
@@ -91,6 +103,23 @@ TEST(Shape, WhatIsChosenFits) {
         const Shape shape = choose_shape(bytes, dtype, layout);
         ASSERT_TRUE(fits(shape, bytes, dtype, layout))
             << bytes << " bytes, " << ranks << " ranks, " << lanes << " lanes";
+      }
+    }
+  }
+}
+
+TEST(Shape, MessagesFitTheirChannels) {
+  for (const std::uint32_t lanes : {1U, 16U, 33U, 128U}) {
+    const Layout layout{4, lanes, 1024, 16384, 32768, 32};
+    EXPECT_EQ(choose_message_shape(8, layout).channels, 1U);
+    for (std::size_t bytes = 2; bytes <= 64U << 20; bytes += bytes / 3 + 2) {
+      const MessageShape shape = choose_message_shape(bytes, layout);
+      ASSERT_GE(shape.channels, 1U);
+      ASSERT_LE(shape.channels, layout.channels());
+      ASSERT_LE(shape.piece_bytes, layout.slot_bytes);
+      ASSERT_EQ(shape.piece_bytes % kUnitBytes, 0U);
+      if (shape.piece_bytes == 0) {
+        ASSERT_LE(lane_units(bytes, shape.channels) * kUnitBytes, kChannelLines * kLineData);
       }
     }
   }

@@ -1,5 +1,6 @@
 // All-reduce + residual + RMSNorm in one kernel: the residual has the bits of the separate steps, the norm is theirs up
 // to the last place, and all ranks have the same.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -28,13 +29,43 @@ struct Shape {
   std::size_t rows, hidden;
 };
 
+/// How the norm is quantised besides: with one scale, or one for each row.
+struct Quantisation {
+  cuda::QuantType type;
+  bool by_row;
+
+  [[nodiscard]] float largest() const { return type == cuda::QuantType::kFloat8 ? 448.0F : 127.0F; }
+  /// Rounded to nearest even, at most the largest. e4m3: three bits behind the first, exponents from -6 on.
+  [[nodiscard]] float rounded(float value) const {
+    int exponent = 0;
+    std::frexp(value, &exponent);
+    const float step = type == cuda::QuantType::kInt8 ? 1.0F : std::ldexp(1.0F, std::max(exponent - 1, -6) - 3);
+    return std::clamp(std::nearbyint(value / step) * step, -largest(), largest());
+  }
+  [[nodiscard]] float value_of(std::byte bits) const {
+    const auto byte = std::to_integer<std::uint8_t>(bits);
+    if (type == cuda::QuantType::kInt8) return static_cast<float>(static_cast<std::int8_t>(byte));
+    const int exponent = byte >> 3 & 15, fraction = byte & 7;
+    const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                                          : std::ldexp(8.0F + static_cast<float>(fraction), exponent - 10);
+    return (byte & 0x80) != 0 ? -magnitude : magnitude;
+  }
+};
+
 /// Tensors of a rank, made once.
 class Step {
  public:
   Step(Rank& rank, Shape shape)
-      : rank_(rank), shape_(shape), in_(bytes()), residual_(bytes()), weight_(shape.hidden * 2), norm_(bytes()) {}
+      : rank_(rank),
+        shape_(shape),
+        in_(bytes()),
+        residual_(bytes()),
+        weight_(shape.hidden * 2),
+        norm_(bytes()),
+        quantised_(bytes() / 2),
+        scales_(shape.rows * sizeof(float)) {}
 
-  void run(std::uint64_t seed, bool one_plus) {
+  void run(std::uint64_t seed, bool one_plus, const Quantisation& quantisation) {
     const std::size_t count = shape_.rows * shape_.hidden;
     write(in_, input_of(seed, rank_.rank, count, DType::kBfloat16));
     const std::vector<std::byte> residual = input_of(seed + 1, 0, count, DType::kBfloat16);  // alike on all ranks
@@ -50,6 +81,13 @@ class Step {
     what.rows = shape_.rows;
     what.hidden = shape_.hidden;
     what.one_plus = one_plus;
+    what.quant_out = quantised_.data();
+    what.quant_type = quantisation.type;
+    auto* const scales = reinterpret_cast<float*>(scales_.data());
+    constexpr float kScale = 0.0123F;  // some norms are beyond its largest
+    expect_ok(cudaMemcpyAsync(scales, &kScale, sizeof kScale, cudaMemcpyHostToDevice, rank_.stream), "copy in");
+    what.row_scales = quantisation.by_row ? scales : nullptr;
+    what.quant_scale = quantisation.by_row ? nullptr : scales;
     ASSERT_EQ(rank_.communicator.all_reduce_add_norm(what, DType::kBfloat16, rank_.stream), cuda::Status::kOk);
     std::vector<std::byte> residual_out(bytes()), norm_out(bytes());
     rank_.read(residual_out, residual_.data());
@@ -63,6 +101,7 @@ class Step {
     const std::vector<std::byte> expected = sum_of_two(sum, residual);
     ASSERT_EQ(residual_out, expected) << shape_.rows << " x " << shape_.hidden;
     check_norm(elements_of(expected), elements_of(weight), elements_of(norm_out), one_plus);
+    check_quantised(elements_of(norm_out), quantisation);
   }
 
  private:
@@ -86,9 +125,31 @@ class Step {
     }
   }
 
+  void check_quantised(const std::vector<std::uint16_t>& norm, const Quantisation& quantisation) const {
+    std::vector<std::byte> got(quantised_.size()), scale_bytes(scales_.size());
+    rank_.read(got, quantised_.data());
+    rank_.read(scale_bytes, scales_.data());
+    std::vector<float> scales(shape_.rows);
+    std::memcpy(scales.data(), scale_bytes.data(), scale_bytes.size());
+    for (std::size_t row = 0; row < shape_.rows; ++row) {
+      const auto of_row = std::span(norm).subspan(row * shape_.hidden, shape_.hidden);
+      float largest = 0;
+      for (const std::uint16_t value : of_row) largest = std::max(largest, std::abs(float_of(value)));
+      if (quantisation.by_row) {
+        ASSERT_EQ(scales[row], largest / quantisation.largest()) << "row " << row;
+      }
+      const float scale = quantisation.by_row ? scales[row] : scales[0];
+      for (std::size_t i = 0; i < shape_.hidden; ++i) {
+        ASSERT_EQ(quantisation.value_of(got[row * shape_.hidden + i]),
+                  quantisation.rounded(float_of(of_row[i]) / scale))
+            << "row " << row << ", element " << i << ": " << float_of(of_row[i]) << " / " << scale;
+      }
+    }
+  }
+
   Rank& rank_;
   Shape shape_;
-  DeviceBytes in_, residual_, weight_, norm_;
+  DeviceBytes in_, residual_, weight_, norm_, quantised_, scales_;
 };
 
 class AddNorm : public ::testing::TestWithParam<int> {
@@ -106,7 +167,8 @@ TEST_P(AddNorm, GivesTheSeparateStepsResults) {
       Step step(rank, shape);
       rank.crossing.wait();
       for (int round = 0; round < 3; ++round) {
-        step.run(seed, round == 1);
+        const auto type = seed % 2 == 0 ? cuda::QuantType::kFloat8 : cuda::QuantType::kInt8;
+        step.run(seed, round == 1, {type, round != 2});
         seed += 3;
         if (::testing::Test::HasFatalFailure()) return;
       }

@@ -1,4 +1,5 @@
 // The C API on memory of GPUs: ranks as threads, each with a communicator of its own, over whichever path there is.
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -21,31 +22,42 @@ TEST_P(GpuApi, ReducesEagerlyAndInGraphs) {
     const char* path = nullptr;
     ASSERT_EQ(twCommGpuPath(rank.comm, &path), twSuccess);
     EXPECT_STREQ(path, "peer");
-    for (const std::size_t count : {1U, 4096U, 100001U, 3'000'000U}) {
-      const DeviceBytes in(count * 2), out(count * 2);
+    constexpr std::size_t kMost = 3'000'000;
+    const DeviceBytes in(kMost * 2), out(kMost * 2);
+    rank.crossing.wait();  // an allocation may wait for kernels of other ranks, which would wait for this one
+    for (const std::size_t count : {std::size_t{1}, std::size_t{4096}, std::size_t{100001}, kMost}) {
       rank.write(in, input_of(count, rank.rank, count, DType::kBfloat16));
       const auto expected = expected_of(count, rank.ranks, count, DType::kBfloat16, Op::kSum);
       const auto call = [&] {
         return twAllReduce(in.data(), out.data(), count, twBfloat16, twSum, rank.comm, rank.stream);
       };
+      const auto got = [&] {
+        std::vector<std::byte> all = rank.read(out);
+        all.resize(count * 2);
+        return all;
+      };
       ASSERT_EQ(call(), twSuccess) << rank.line();
-      EXPECT_EQ(rank.read(out), expected) << count << " elements";
+      EXPECT_EQ(got(), expected) << count << " elements";
       for (const auto mode :
            {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
-        rank.crossing.wait();
         // In global mode no thread of the process may do what could disturb a capture: they capture in turns.
         for (int turn = 0; turn < rank.ranks; ++turn) {
-          if (turn == rank.rank) rank.capture(mode, call);
           rank.crossing.wait();
+          if (turn == rank.rank) rank.capture(mode, call);
         }
+        rank.crossing.wait();
         rank.write(out, std::vector<std::byte>(count * 2));
         rank.replay();
-        EXPECT_EQ(rank.read(out), expected) << count << " elements, captured";
+        EXPECT_EQ(got(), expected) << count << " elements, captured";
       }
     }
     twResult_t state = twInternalError;
     EXPECT_EQ(twCommGetAsyncError(rank.comm, &state), twSuccess);
     EXPECT_EQ(state, twSuccess);
+    twStats_t stats;
+    ASSERT_EQ(twCommGetStats(rank.comm, &stats), twSuccess);
+    EXPECT_EQ(stats.operations, 4U * 4U);  // of each size one eagerly, three by graphs
+    EXPECT_EQ(stats.bytes, 4U * 2U * (1 + 4096 + 100001 + kMost));
   });
 }
 
@@ -105,6 +117,74 @@ TEST_P(GpuApi, EndsByTheBoundWhenARankDoesNotCome) {
         rank.crossing.wait();
       },
       config);
+}
+
+/// Every call once, each rank's buffers on its GPU: the same on the path between GPUs and through host memory.
+void every_call(ApiRank& rank) {
+  const auto ranks = static_cast<std::size_t>(rank.ranks);
+  const auto me = static_cast<std::size_t>(rank.rank);
+  const auto numbers = [](std::size_t count, float first) {
+    std::vector<float> made(count);
+    for (std::size_t i = 0; i < count; ++i) made[i] = first + static_cast<float>(i);
+    return made;
+  };
+  constexpr std::size_t kCount = 1000;
+  const DeviceBytes in(ranks * kCount * 4), out(ranks * kCount * 4);
+  rank.crossing.wait();
+  const auto give = [&](const std::vector<float>& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    rank.write(in, {bytes.begin(), bytes.end()});
+  };
+  const auto got = [&] {
+    const std::vector<std::byte> bytes = rank.read(out);
+    std::vector<float> values(bytes.size() / 4);
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  give(numbers(ranks * kCount, 1000.0F * static_cast<float>(me)));
+  const auto* send = in.data();
+  auto* recv = out.data();
+  ASSERT_EQ(twAllGather(send, recv, kCount, twFloat32, rank.comm, rank.stream), twSuccess) << rank.line();
+  const std::vector<float> gathered = got();
+  for (std::size_t i = 0; i < gathered.size(); ++i) ASSERT_EQ(gathered[i], static_cast<float>(i));
+  ASSERT_EQ(twAllToAll(send, recv, kCount, twFloat32, rank.comm, rank.stream), twSuccess) << rank.line();
+  const std::vector<float> exchanged = got();
+  for (std::size_t i = 0; i < exchanged.size(); ++i) ASSERT_EQ(exchanged[i], static_cast<float>(i + me * kCount));
+  ASSERT_EQ(twBroadcast(send, recv, kCount, twFloat32, rank.ranks - 1, rank.comm, rank.stream), twSuccess);
+  EXPECT_EQ(got()[7], 1000.0F * static_cast<float>(ranks - 1) + 7);
+  ASSERT_EQ(twReduceScatter(send, recv, kCount, twFloat32, twMax, rank.comm, rank.stream), twSuccess) << rank.line();
+  EXPECT_EQ(got()[3], 1000.0F * static_cast<float>(ranks - 1 + me) + 3);
+  ASSERT_EQ(twBarrier(rank.comm, rank.stream), twSuccess) << rank.line();
+  // Everybody sends to the right before it receives from the left: only a group can.
+  const int right = (rank.rank + 1) % rank.ranks, left = (rank.rank + rank.ranks - 1) % rank.ranks;
+  ASSERT_EQ(twGroupStart(), twSuccess);
+  ASSERT_EQ(twSend(send, kCount, twFloat32, right, rank.comm, rank.stream), twSuccess) << rank.line();
+  ASSERT_EQ(twRecv(recv, kCount, twFloat32, left, rank.comm, rank.stream), twSuccess) << rank.line();
+  ASSERT_EQ(twGroupEnd(), twSuccess) << rank.line();
+  EXPECT_EQ(got()[9], 1000.0F * static_cast<float>(left) + 9);
+}
+
+TEST_P(GpuApi, EveryCallFromGpuToGpu) {
+  as_api_ranks(GetParam(), [](ApiRank& rank) {
+    ASSERT_EQ(twCommInitGpu(rank.comm, rank.device), twSuccess) << rank.line();
+    every_call(rank);
+  });
+}
+
+TEST_P(GpuApi, EveryCallThroughHostMemoryWhenAskedFor) {
+  ::setenv("TENSORWIRE_PATH", "host", 1);
+  as_api_ranks(GetParam(), [](ApiRank& rank) {
+    ASSERT_EQ(twCommInitGpu(rank.comm, rank.device), twSuccess) << rank.line();
+    const char* path = nullptr;
+    ASSERT_EQ(twCommGpuPath(rank.comm, &path), twSuccess);
+    EXPECT_STREQ(path, "host");
+    every_call(rank);
+    const DeviceBytes memory(64);
+    rank.begin_capture(cudaStreamCaptureModeThreadLocal);
+    EXPECT_EQ(twAllReduce(memory.data(), memory.data(), 4, twFloat32, twSum, rank.comm, rank.stream), twInvalidUsage);
+    rank.end_capture();
+  });
+  ::unsetenv("TENSORWIRE_PATH");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuApi, ::testing::Values(2, 4));

@@ -8,9 +8,11 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "comm/gpu/agreement.hpp"
 
 namespace tensorwire::comm {
 
@@ -78,8 +80,15 @@ class CudaSide final : public GpuSide {
   [[nodiscard]] bool reaches_peers() const noexcept override { return communicator_ != nullptr; }
 
   cuda::Status launch(const Call& call, void* stream) noexcept override {
-    return noted(communicator_->all_reduce(call.in, call.out, call.count, call.dtype, call.op,
-                                           static_cast<cuda::Stream>(stream)));
+    return noted(start(call, static_cast<cuda::Stream>(stream)));
+  }
+  cuda::Status launch(std::span<const Transfer> transfers, void* stream) noexcept override {
+    messages_.clear();
+    for (const Transfer& transfer : transfers) {
+      messages_.push_back(
+          {transfer.sends, transfer.peer, transfer.buffer, transfer.count * element_bytes(transfer.dtype)});
+    }
+    return noted(communicator_->exchange(messages_, static_cast<cuda::Stream>(stream)));
   }
   cuda::Status launch(const cuda::AddNorm& what, collective::DType dtype, void* stream) noexcept override {
     return noted(communicator_->all_reduce_add_norm(what, dtype, static_cast<cuda::Stream>(stream)));
@@ -95,6 +104,9 @@ class CudaSide final : public GpuSide {
     check_gpu(cudaStreamSynchronize(on), "wait for a stream");
   }
 
+  [[nodiscard]] cuda::Communicator::Journal journal() const override {
+    return communicator_ != nullptr ? communicator_->journal() : cuda::Communicator::Journal{};
+  }
   void abort(int peer) noexcept override {
     if (communicator_ != nullptr) communicator_->abort(peer);
   }
@@ -107,9 +119,15 @@ class CudaSide final : public GpuSide {
  private:
   /// Null where the GPUs cannot reach each other: on all ranks.
   static std::unique_ptr<cuda::Communicator> join(bootstrap::Group& group, int device, const CommOptions& options) {
+    const GpuPath path = agree_on_path(group, true);
+    if (path == GpuPath::kHost) {
+      log_warn("operations on GPU memory go through host memory: TENSORWIRE_PATH asks for it");
+      return nullptr;
+    }
     try {
       return std::make_unique<cuda::Communicator>(options_of(group, device, options));
     } catch (const Error& error) {
+      if (path == GpuPath::kPeer) throw;
       group.throw_if_failed("join the GPUs");
       cudaDeviceProp properties{};
       check_gpu(cudaGetDeviceProperties(&properties, device), "use a GPU");
@@ -125,6 +143,28 @@ class CudaSide final : public GpuSide {
     made.exchange = [&group](std::span<const std::byte> mine) { return group.all_gather(mine); };
     made.operation_bound = options.operation_timeout == 0 ? kNoBound : options.operation_timeout;
     return made;
+  }
+
+  cuda::Status start(const Call& call, cuda::Stream stream) noexcept {
+    using collective::Collective;
+    cuda::Communicator& communicator = *communicator_;
+    switch (call.collective) {
+      case Collective::kAllReduce:
+        return communicator.all_reduce(call.in, call.out, call.count, call.dtype, call.op, stream);
+      case Collective::kReduceScatter:
+        return communicator.reduce_scatter(call.in, call.out, call.count, call.dtype, call.op, stream);
+      case Collective::kAllGather:
+        return communicator.all_gather(call.in, call.out, call.count, call.dtype, stream);
+      case Collective::kBroadcast:
+        return communicator.broadcast(call.in, call.out, call.count, call.dtype, call.root, stream);
+      case Collective::kAllToAll:
+        return communicator.all_to_all(call.in, call.out, call.count, call.counts, call.dtype, stream);
+      case Collective::kBarrier:
+        return communicator.barrier(stream);
+      case Collective::kSendRecv:
+        break;
+    }
+    return cuda::Status::kInvalid;
   }
 
   cuda::Status noted(cuda::Status status) noexcept {
@@ -148,6 +188,7 @@ class CudaSide final : public GpuSide {
   const std::atomic<bool>* abort_flag_;
   std::unique_ptr<cuda::Communicator> communicator_;
   PinnedMemory host_in_, host_out_;
+  std::vector<cuda::Message> messages_;
   cudaError_t launch_error_ = cudaSuccess;
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -33,6 +33,7 @@ class GpuSide {
 
   /// Of arguments that communicator.hpp finds nothing wrong with.
   virtual cuda::Status launch(const Call& call, void* stream) noexcept = 0;
+  virtual cuda::Status launch(std::span<const Transfer> transfers, void* stream) noexcept = 0;
   virtual cuda::Status launch(const cuda::AddNorm& what, collective::DType dtype, void* stream) noexcept = 0;
   /// What CUDA said of the launch that gave Status::kNotLaunched.
   [[nodiscard]] virtual std::string launch_error() const = 0;
@@ -46,6 +47,8 @@ class GpuSide {
   /// Waits for what is on the stream, then copies between the GPU and the host. @throws Error
   virtual void copy(void* to, const void* from, std::size_t bytes, void* stream) = 0;
 
+  /// What ran on the GPU, replays of graphs among it. Asks the GPU.
+  [[nodiscard]] virtual cuda::Communicator::Journal journal() const = 0;
   /// Ends what is under way, here and on the other ranks: `peer` is to blame, or this rank gives up.
   virtual void abort(int peer) noexcept = 0;
   /// Why the operations are over; nothing while all is well.

@@ -1,5 +1,6 @@
 // GpuSide in a build without CUDA: there is none, and one line says so.
 #include "base/error.hpp"
+#include "comm/gpu/agreement.hpp"
 #include "comm/gpu/gpu_side.hpp"
 
 namespace tensorwire::comm {
@@ -13,7 +14,8 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<GpuSide> GpuSide::create(bootstrap::Group& /*group*/, int /*device*/, const CommOptions& /*options*/) {
+std::unique_ptr<GpuSide> GpuSide::create(bootstrap::Group& group, int /*device*/, const CommOptions& /*options*/) {
+  static_cast<void>(agree_on_path(group, false));
   say_absent();
 }
 int GpuSide::current_device() { say_absent(); }

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Tests and benchmarks on this machine's GPUs. In the tarball of `./dev package --gpu` it is `dev` itself; in the repository
+# `./dev test --gpu` and `./dev bench --gpu` build what it needs and call it with TENSORWIRE_TREE, their build folder.
+# usage: dev test|bench --gpu [--quick] [--out FOLDER]
+# NCCL and cuBLASLt are PyTorch's where there is one (python3), else the loader's.
+set -euo pipefail
+
+fail() {
+  printf 'dev: %s\n' "$*" >&2
+  exit 1
+}
+
+[[ $# -ge 2 && $2 == --gpu ]] || fail "usage: dev test|bench --gpu [--quick] [--out FOLDER]"
+what=$1
+shift 2
+quick=false out=
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --quick) quick=true ;;
+    --out)
+      [[ $# -ge 2 ]] || fail "--out needs a folder"
+      out=$2
+      shift
+      ;;
+    *) fail "unknown argument: $1" ;;
+  esac
+  shift
+done
+
+tree=${TENSORWIRE_TREE:-$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)}
+export LD_LIBRARY_PATH=$tree/lib:$tree/lib/tensorwire/bundled${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+out=${out:-gpu-results}
+mkdir -p "$out"
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
+[[ $gpus -gt 0 ]] || fail "there is no GPU here"
+
+failed=()
+# stage NAME COMMAND...: its output is shown and kept.
+stage() {
+  local name=$1 began=$SECONDS
+  shift
+  printf '\n== %s\n' "$name"
+  if "$@" 2>&1 | tee "$out/$name.txt"; then
+    printf '== %s: passed, %d s\n' "$name" $((SECONDS - began))
+  else
+    printf '== %s: FAILED, %d s\n' "$name" $((SECONDS - began))
+    failed+=("$name")
+  fi
+}
+
+# Where PyTorch's copy of a library lies; nothing: the loader knows better.
+torch_library() {
+  python3 - "$1" 2>/dev/null <<'PYTHON' || true
+import glob, importlib.util, sys
+spec = importlib.util.find_spec("nvidia")
+print(next((f for path in spec.submodule_search_locations for f in glob.glob(path + "/*/lib/" + sys.argv[1])), ""))
+PYTHON
+}
+
+about() {
+  date -u '+%F %T UTC'
+  nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+  nvidia-smi topo -m 2>/dev/null | head -n $((gpus + 1)) || true
+}
+
+tests() {
+  local epochs=1000000 mistaken=100000
+  if $quick; then epochs=50000 mistaken=50000; fi
+  stage tests "$tree/bin/test_gpu" --gtest_brief=1
+  stage litmus "$tree/bin/gpu_litmus" --epochs "$epochs" --mistakes "$mistaken"
+  # It runs one kernel at a time on a GPU, so ranks that share one would wait for each other in vain.
+  if [[ $gpus -ge 2 ]] && command -v compute-sanitizer >/dev/null; then
+    stage memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$tree/bin/test_gpu" --gtest_brief=1 \
+      --gtest_filter='Ranks/AllReduce.AnyAlignment*/0:Ranks/AddNorm*/0:Ranks/Messages.*/0:Ranks/GpuApi.Every*/0'
+  fi
+}
+
+benches() {
+  local nccl cublas processes=5 turns=10 process
+  nccl=$(torch_library 'libnccl.so.2')
+  cublas=$(torch_library 'libcublasLt.so.13')
+  local ways=tensorwire,nccl,nccl-window
+  if $quick; then processes=1 turns=4; fi
+  if [[ $gpus -lt 2 ]]; then ways=tensorwire; fi
+  for ((process = 1; process <= processes; process++)); do
+    stage "all-reduce-$process" "$tree/bin/gpu_allreduce" --ways "$ways" --turns "$turns" ${nccl:+--nccl "$nccl"} \
+      --json "$out/all-reduce-$process.json"
+  done
+  stage add-norm "$tree/bin/gpu_allreduce" --ways add-norm,tensorwire --turns "$turns" \
+    --bytes 16384,65536,262144,1310720 --json "$out/add-norm.json"
+  local decode=fused,unfused,nccl,none
+  if [[ $gpus -lt 2 ]]; then decode=fused,unfused,none; fi
+  stage decode "$tree/bin/gpu_decode" --ways "$decode" ${nccl:+--nccl "$nccl"} ${cublas:+--cublas "$cublas"} \
+    --json "$out/decode.json"
+}
+
+about | tee "$out/about.txt"
+case $what in
+  test) tests ;;
+  bench) benches ;;
+  *) fail "unknown command: $what" ;;
+esac
+[[ ${#failed[@]} -eq 0 ]] || fail "failed: ${failed[*]}"
