@@ -6,6 +6,7 @@
 
 #include "base/random.hpp"
 #include "host/parse/text.hpp"
+#include "host/tree/tools.hpp"
 
 namespace tensorwire::host {
 
@@ -80,6 +81,39 @@ std::string Pseudonyms::in_text(std::string_view text) const {
   return out;
 }
 
+std::string Pseudonyms::in_output(std::string_view text) const {
+  constexpr std::string_view kParts = "0123456789abcdefABCDEF.:";
+  std::string out;
+  while (!text.empty()) {
+    const std::string_view word =
+        text.substr(0, std::max<std::size_t>(1, std::min(text.find_first_not_of(kParts), text.size())));
+    const auto address = word.size() > 2 ? parse_address(word) : std::nullopt;
+    out += !address                                       ? std::string{word}
+           : address->is_ipv4() && word.starts_with("::") ? "::ffff:" + to_string(of(*address))
+                                                          : to_string(of(*address));
+    text.remove_prefix(word.size());
+  }
+  return out;
+}
+
+std::string Pseudonyms::in_ipv6_routes(std::string_view routes) const {
+  std::string out;
+  for (const std::string_view line : lines_of(routes)) {
+    for (const std::string_view word : words_of(line)) {
+      // 32 digits: an address without its colons.
+      std::string spaced;
+      for (std::size_t i = 0; word.size() == 32 && i < word.size(); i += 4)
+        spaced.append(i > 0 ? ":" : "").append(word.substr(i, 4));
+      const auto address = spaced.empty() ? std::nullopt : parse_address(spaced);
+      std::string digits = address ? gid_text(of(*address)) : std::string{word};
+      if (address) std::erase_if(digits, [](char c) { return c == ':' || c == '\n'; });
+      out.append(out.empty() || out.ends_with('\n') ? "" : " ").append(digits);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
 std::string Pseudonyms::in_routes(std::string_view routes) const {
   std::string out;
   for (const std::string_view line : lines_of(routes)) {
@@ -100,13 +134,18 @@ std::string Pseudonyms::in_routes(std::string_view routes) const {
 
 void Pseudonyms::apply(Recording& recording) const {
   recording.filter([this](Ask kind, std::string_view name, Answer& answer) {
-    if (kind != Ask::kText || !answer.ok()) return true;
+    if (!answer.ok()) return true;
+    if (kind == Ask::kTool && (name == tool::kNeighbours || name == tool::kVerbsDevices || name == tool::kShowGids))
+      answer.text = in_output(answer.text);
+    if (kind != Ask::kText) return true;
     if (name.find("/gids/") != std::string_view::npos) {
       const auto address = parse_address(trimmed(answer.text));
       answer.text = address ? gid_text(of(*address)) : "";
     } else if (name == "/proc/net/route") {
       answer.text = in_routes(answer.text);
-    } else if (name == "/proc/target/environ" || name.ends_with("nccl.conf")) {
+    } else if (name == "/proc/net/ipv6_route") {
+      answer.text = in_ipv6_routes(answer.text);
+    } else if (name == "/proc/target/environ" || (!name.starts_with("/sys/") && !name.starts_with("/proc/"))) {
       answer.text = in_text(answer.text);
     }
     return true;

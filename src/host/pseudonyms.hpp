@@ -20,11 +20,14 @@ class Pseudonyms {
   [[nodiscard]] Address of(const Address& address) const;
   /// All IPv4 addresses in a text.
   [[nodiscard]] std::string in_text(std::string_view text) const;
-  /// GID tables, routes, and addresses in settings.
+  /// All addresses in what a tool printed, IPv6 ones too.
+  [[nodiscard]] std::string in_output(std::string_view text) const;
+  /// GID tables, routes, neighbours, and addresses in settings.
   void apply(Recording& recording) const;
 
  private:
   [[nodiscard]] std::string in_routes(std::string_view routes) const;
+  [[nodiscard]] std::string in_ipv6_routes(std::string_view routes) const;
 
   std::uint64_t key_ = 0;
 };

@@ -11,6 +11,7 @@
 #include "host/parse/text.hpp"
 #include "host/read/read.hpp"
 #include "host/tree/folder_tree.hpp"
+#include "host/tree/tools.hpp"
 
 namespace tensorwire::host {
 
@@ -46,6 +47,54 @@ std::string lines_with(std::string_view text, std::string_view head) {
   return kept;
 }
 
+/// Everything else that is read lies below /sys or /proc.
+bool is_settings_file(std::string_view name) { return !name.starts_with("/sys/") && !name.starts_with("/proc/"); }
+
+std::string fabric_lines(std::string_view settings) {
+  std::string kept;
+  for (const auto& [name, value] : parse_nccl_conf(settings)) {
+    if (is_fabric_variable(name)) kept.append(name).append("=").append(value).append("\n");
+  }
+  return kept;
+}
+
+/// What tells that this is a container.
+std::string kept_marks(std::string_view environment) {
+  for (const std::string_view mark : {"container=", "KUBERNETES_SERVICE_HOST="}) {
+    if (environment.find(mark) != std::string_view::npos) return std::string{mark};
+  }
+  return {};
+}
+
+/// `ip neigh show` without "lladdr 52:54:00:77:00:02".
+std::string without_link_addresses(std::string_view text) {
+  std::string kept;
+  for (const std::string_view line : lines_of(text)) {
+    const auto words = words_of(line);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (words[i] == "lladdr") {
+        ++i;
+      } else {
+        kept.append(kept.empty() || kept.ends_with('\n') ? "" : " ").append(words[i]);
+      }
+    }
+    kept += "\n";
+  }
+  return kept;
+}
+
+/// Without the lines that hold GUIDs and serial numbers.
+std::string without_serials(std::string_view text) {
+  std::string kept;
+  for (const std::string_view line : lines_of(text)) {
+    const bool is_serial = line.find("_guid:") != std::string_view::npos ||
+                           line.find("Serial Number") != std::string_view::npos ||
+                           line.find("[SN]") != std::string_view::npos;
+    if (!is_serial) kept.append(line).append("\n");
+  }
+  return kept;
+}
+
 /// Overwrites the Device Serial Number capability (0x0003) of configuration space.
 void blank_serial_number(std::string& config) {
   constexpr std::size_t kExtended = 256;
@@ -64,12 +113,16 @@ void blank_serial_number(std::string& config) {
 void remove_private(Recording& recording) {
   std::map<std::string, std::string> guids;  // the same card keeps the same replacement
   recording.filter([&guids](Ask kind, std::string_view name, Answer& answer) {
+    if (kind == Ask::kTool && name == tool::kNeighbours) answer.text = without_link_addresses(answer.text);
+    if (kind == Ask::kTool && (name == tool::kVerbsDevices || name == tool::kLspci))
+      answer.text = without_serials(answer.text);
     if (kind != Ask::kText || !answer.ok()) return true;
     if (name == "/proc/target/environ") answer.text = fabric_variables(answer.text);
-    if (name == "/proc/1/environ")
-      answer.text = answer.text.find("container=") == std::string::npos ? "" : "container=";
+    if (name == "/proc/1/environ") answer.text = kept_marks(answer.text);
+    if (name == "/proc/meminfo") answer.text = lines_with(answer.text, "CmaTotal:");
     if (name == "/proc/target/maps") answer.text = rdma_libraries(answer.text);
     if (name == "/proc/target/limits") answer.text = lines_with(answer.text, "Max locked memory");
+    if (is_settings_file(name)) answer.text = fabric_lines(answer.text);
     if (name.ends_with("/information")) answer.text = lines_with(answer.text, "Model:");
     if (name.ends_with("/config")) blank_serial_number(answer.text);
     if (name.ends_with("/sys_image_guid")) {

@@ -129,7 +129,7 @@ const std::vector<RuleCase> kFieldCases = {
              "RTR, "
              "local GID index 3, local GID ::ffff:192.0.2.10, remote GID ::ffff:198.51.100.20");
      },
-     {"NCCL-013", "NET-004"},
+     {"NCCL-013", "NET-004", "NET-006"},
      "NCCL_CROSS_NIC=0"},
     {"Ainode89_AutoconfiguredPort",
      Kind::kMlx5,
@@ -169,7 +169,7 @@ const std::vector<RuleCase> kFieldCases = {
        models(host, "NVIDIA GB10");
        host.set("NCCL_IB_HCA", "=mlx5_0");
      },
-     {"DEV-008", "MTU-001"}},
+     {"DEV-008", "MTU-001", "PROC-004"}},
     {"DgxSpark25_TrainedAtX2",
      Kind::kMlx5,
      [](TestHost& host) { host.file(kDevices + "0000:5d:00.0/current_link_width", "2\n"); },
@@ -280,7 +280,7 @@ const std::vector<RuleCase> kFieldCases = {
      [](TestHost& host) {
        models(host, "NVIDIA GB10");
        closed_driver(host);
-       host.gone("/sys/module/nvidia_peermem");
+       host.gone("/sys/module/nvidia_peermem").file("/proc/meminfo", "CmaTotal:         65536 kB\n");
      },
      {}},
     {"Flagcx61_GeForce",
@@ -416,6 +416,60 @@ const std::vector<RuleCase> kFieldCases = {
      Kind::kIntel,
      [](TestHost& host) { informs(host, "NCCL version 2.28.9+cuda13.0"); },
      {"NCCL-004"}},
+
+    {"Aicad1_NoCma",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       models(host, "NVIDIA GB10");
+       warns(host, "Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory");
+     },
+     {"NCCL-016", "PROC-004"},
+     "CmaTotal: 0 kB"},
+    {"NcclTests112_AcsHalvesTheRate",
+     Kind::kMlx5,
+     [](TestHost& host) { host.config("0000:3c:00.0", 0x1d).config("0000:3c:01.0", 0x1d); },
+     {"GDR-001"},
+     "halves"},
+    {"Nccl778_DmabufNotSupported",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.gone("/sys/module/nvidia_peermem").tool(tool::kDmabuf, "", "mlx5_0 EOPNOTSUPP\nmlx5_1 EOPNOTSUPP\n");
+       warns(host, "Call to ibv_reg_dmabuf_mr failed with error Operation not supported");
+     },
+     {"GDR-010", "NCCL-016"},
+     "NCCL_DMABUF_ENABLE=0"},
+    {"AksRdma36_FlatTreeOfAVirtualMachine",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.tool(tool::kHypervisor, "", "hypervisor\n");
+       host.link(kDevices + "0000:3e:00.0", "/sys/devices/pci0000:c0/0000:3e:00.0")
+           .file(kDevices + "0000:3e:00.0/numa_node", "3\n");
+     },
+     {"GDR-006"},
+     "NCCL_TOPO_FILE"},
+    {"DevicePlugin93_OnlySomeNodesAreMounted",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.file("/.dockerenv", "").gone("/dev/infiniband/uverbs1");
+       host.tree().put(Ask::kOpens, "/dev/infiniband/uverbs1", {{}, ENOENT});
+     },
+     {"DEV-002"},
+     "ENOENT"},
+    {"NcclTests263_NamesArePrefixes",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       const std::string port = "/sys/class/infiniband/mlx5_10/ports/1";
+       host.file(port + "/state", "4: ACTIVE\n").file(port + "/link_layer", "Ethernet\n").shows("mlx5_10");
+       host.set("NCCL_IB_HCA", "mlx5_1");
+     },
+     {"DEV-007"},
+     "NCCL_IB_HCA==mlx5_1"},
+    {"Perftest284_PausesAtTheSenderAreAsTheyShouldBe",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.statistics(host.nic(), {{"rx_prio3_pause", 9'000'000}});
+     },
+     {"!PFC-006"}},
 };
 
 }  // namespace

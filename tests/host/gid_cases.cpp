@@ -2,6 +2,7 @@
 #include <cerrno>
 
 #include "host/rule_case.hpp"
+#include "host/tree/tools.hpp"
 
 namespace tensorwire::host::test {
 
@@ -165,6 +166,30 @@ const std::vector<RuleCase> kGidCases = {
        host.set("NCCL_IB_HCA", "=mlx5_0");
      },
      {"!GID-009"}},
+
+    {"TwoPortsInOneIpv6Subnet",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       const std::string subnet =
+           "20010db8000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 "
+           "00000100 00000002 00000000 00000001     ";
+       host.file("/proc/net/ipv6_route", subnet + "eth2\n" + subnet + "eth3\n");
+     },
+     {"!NET-001"}},
+    {"NobodyAnswers",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.tool(tool::kNeighbours, "", "192.0.2.11 dev eth2  FAILED\n192.0.2.12 dev eth2 STALE\n");
+     },
+     {"NET-005"},
+     "192.0.2.11 dev eth2 FAILED"},
+    {"NobodyAnswersElsewhere",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.tool(tool::kNeighbours, "",
+                 "203.0.113.1 dev eth0 FAILED\nfe80::1 dev eth2 INCOMPLETE\n192.0.2.12 dev eth2 STALE\n");
+     },
+     {"!NET-005"}},
 };
 
 }  // namespace

@@ -101,7 +101,7 @@ const std::vector<RuleCase> kGpuDirectCases = {
      [](TestHost& host) {
        model(host, "NVIDIA GB10");
        proprietary_driver(host);
-       host.gone("/sys/module/nvidia_peermem");
+       host.gone("/sys/module/nvidia_peermem").file("/proc/meminfo", "CmaTotal:         65536 kB\n");
      },
      {"!GDR-003"}},
 
@@ -177,6 +177,26 @@ const std::vector<RuleCase> kGpuDirectCases = {
      Kind::kMlx5,
      [](TestHost& host) { model(host, "NVIDIA RTX 6000 Ada Generation"); },
      {"!GDR-009"}},
+
+    {"DmabufRefused",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.gone("/sys/module/nvidia_peermem").tool(tool::kDmabuf, "", "mlx5_0 EOPNOTSUPP\nmlx5_1 EPROTONOSUPPORT\n");
+     },
+     {"GDR-010"},
+     "mlx5_0: EOPNOTSUPP"},
+    {"DmabufRefusedAndPeermemWorks",
+     Kind::kOfed,
+     [](TestHost& host) { host.tool(tool::kDmabuf, "", "mlx5_0 EOPNOTSUPP\nmlx5_1 EOPNOTSUPP\n"); },
+     {"!GDR-010"}},
+    {"Gb10WithoutCma", Kind::kMlx5, [](TestHost& host) { model(host, "NVIDIA GB10"); }, {"PROC-004"}, "CmaTotal"},
+    {"Gb10WithCma",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       model(host, "NVIDIA GB10");
+       host.file("/proc/meminfo", "MemTotal:  125000000 kB\nCmaTotal:         65536 kB\n");
+     },
+     {"!PROC-004"}},
 };
 
 }  // namespace

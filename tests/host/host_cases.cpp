@@ -2,6 +2,7 @@
 #include <cerrno>
 
 #include "host/rule_case.hpp"
+#include "host/tree/tools.hpp"
 
 namespace tensorwire::host::test {
 
@@ -20,7 +21,7 @@ void third_device(TestHost& host, const std::string& name, const std::string& li
   const std::string port = "/sys/class/infiniband/" + name + "/ports/1";
   host.link("/sys/class/infiniband/" + name + "/device", "/sys/devices/pci0000:3a/0000:3d:00.1");
   host.link("/sys/class/infiniband/" + name + "/device/driver", "/sys/bus/pci/drivers/mlx5_core");
-  host.file(port + "/state", "4: ACTIVE\n").file(port + "/link_layer", link_layer + "\n");
+  host.file(port + "/state", "4: ACTIVE\n").file(port + "/link_layer", link_layer + "\n").shows(name);
 }
 
 const std::vector<RuleCase> kHostCases = {
@@ -169,6 +170,28 @@ const std::vector<RuleCase> kHostCases = {
                  "5-6 r-xp 0 08:01 2 /usr/lib/libibverbs/libmlx5-rdmav34.so\n");
      },
      {"!PROC-003"}},
+
+    {"ProviderIsMissing",
+     Kind::kBroadcom,
+     [](TestHost& host) { host.tool(tool::kVerbsDevices, "", "hca_id:\tbnxt_re0\n"); },
+     {"DEV-011"},
+     "ibverbs-providers"},
+    {"UnderTheUserSpaceHca",
+     Kind::kMlx5,
+     [](TestHost& host) { host.tool(tool::kVerbsDevices, "", "hca_id:\tsoft0\n"); },
+     {"!DEV-011"}},
+    {"NoLibibverbs",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.tree().put(Ask::kTool, tool::kVerbsDevices, {{}, ELIBACC});
+     },
+     {"DEV-012"}},
+    {"LibibverbsWasNotLookedFor",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.tree().put(Ask::kTool, tool::kVerbsDevices, {{}, kNotRecorded});
+     },
+     {"!DEV-012"}},
 };
 
 }  // namespace

@@ -8,6 +8,11 @@ namespace {
 const std::string kHead = "host-a:1201:1201 [0] NCCL INFO ";
 const std::string kWarn = "\nhost-a:1201:1377 [0] transport/net_ib.cc:1250 NCCL WARN ";
 
+const std::string kOtherRail =
+    "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state RTR, "
+    "local GID "
+    "index 3, local GID ::ffff:192.0.2.10, remote GID ::ffff:198.51.100.20";
+
 void says(TestHost& host, const std::string& line) { host.log(kHead + line + "\n"); }
 void nccl_warns(TestHost& host, const std::string& line) { host.log(kWarn + line + "\n"); }
 
@@ -88,8 +93,7 @@ const std::vector<RuleCase> kNcclCases = {
        nccl_warns(
            host,
            "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, curr state INIT, next state "
-           "RTR, "
-           "local GID index 3, local GID ::ffff:192.0.2.10, remote GID ::ffff:198.51.100.20");
+           "RTR, local GID index 3, local GID ::ffff:192.0.2.10, remote GID ::ffff:192.0.2.11");
      },
      {"NCCL-013"},
      "ETIMEDOUT"},
@@ -184,6 +188,27 @@ const std::vector<RuleCase> kNcclCases = {
             "'unused' request (req=0x7f2c, comm=0x7f2d, id=7, wc.status=success(0))");
      },
      {"!NCCL-021"}},
+
+    {"SettingsOfUcx",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file("/etc/ucx/ucx.conf", "[Grace]\n# left over\nUCX_IB_TRAFFIC_CLASS=26\n"); },
+     {"NCCL-003", "QOS-004"},
+     "UCX_IB_TRAFFIC_CLASS=26 (/etc/ucx/ucx.conf)"},
+    {"NoRouteToThePeer",
+     Kind::kMlx5,
+     [](TestHost& host) { nccl_warns(host, kOtherRail); },
+     {"NCCL-013", "NET-006"},
+     "198.51.100.20 is in no subnet of eth2"},
+    {"RouteToThePeerByAGateway",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.file("/proc/net/route",
+                 "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+                 "eth2\t000200C0\t00000000\t0001\t0\t0\t0\tC0FFFFFF\t0\t0\t0\n"
+                 "eth2\t006433C6\t010200C0\t0003\t0\t0\t0\t00FFFFFF\t0\t0\t0\n");
+       nccl_warns(host, kOtherRail);
+     },
+     {"NCCL-013", "!NET-006"}},
 };
 
 }  // namespace

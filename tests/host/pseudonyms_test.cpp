@@ -40,9 +40,9 @@ TEST(Pseudonyms, KeepTheVerdictAndHideAddresses) {
   const Diagnosis after = diagnose(facts);
   ASSERT_EQ(after.findings.size(), before.findings.size());
   EXPECT_EQ(after.findings.at(0).id, before.findings.at(0).id);
-  EXPECT_EQ(facts.subnets.size(), 2U);
+  EXPECT_EQ(facts.subnets.size(), 3U);
   const std::string text = recorder.recording().to_text();
-  for (const char* part : {"192.0.2.1", "c000:020a", "000200C0", "0e42:a1ff"})
+  for (const char* part : {"192.0.2.1", "c000:020a", "000200C0", "0e42:a1ff", "20010db8"})
     EXPECT_EQ(text.find(part), std::string::npos) << part;
 }
 

@@ -24,6 +24,22 @@ void pause(TestHost& host, const char* state, const char* negotiated = "off") {
                 "\nTX:\t\t" + state + "\n");
 }
 
+const std::string kParameters = "/sys/kernel/debug/mlx5/0000:3d:00.0/cc_params/";
+
+/// What mlnx_qos prints of buffers: bytes of each, the buffer of each priority, and PFC.
+void buffers(TestHost& host, const std::string& bytes, const std::string& of_priority, const std::string& pfc) {
+  std::string map;
+  for (int priority = 0; priority < 8; ++priority)
+    map += "\tprio:" + std::to_string(priority) + " dscp:" + std::to_string(priority * 8) + "," +
+           std::to_string(priority * 8 + 2) + ",\n";
+  all_print(host, tool::kMlnxQos,
+            "DCBX mode: OS controlled\nPriority trust state: dscp\ndscp2prio mapping:\n" + map +
+                "Receive buffer size (bytes): " + bytes +
+                ",max_buffer_size=2069280\nCable len: 7\nPFC configuration:\n"
+                "\tpriority    0   1   2   3   4   5   6   7\n\tenabled     " +
+                pfc + "   \n\tbuffer      " + of_priority + "   \n");
+}
+
 void all_in_0(TestHost& host) {
   for (const Nic& nic : host.nics()) host.statistics(nic, {{"rx_prio0_bytes", 999'000'000'000}, {"rx_prio3_bytes", 0}});
 }
@@ -287,6 +303,47 @@ const std::vector<RuleCase> kQosCases = {
        host.statistics(host.nic(), {{"rx_oversize_pkts_phy", 0}, {"rx_undersize_pkts_phy", 12}});
      },
      {"!MTU-003"}},
+
+    {"LosslessInASharedBuffer",
+     Kind::kOfed,
+     [](TestHost& host) {
+       buffers(host, "262016,0,0,0,0,0,0,0", "0   0   0   0   0   0   0   0", "0   0   0   1   0   0   0   0");
+     },
+     {"PFC-007"},
+     "shares its receive buffer"},
+    {"LosslessInAnEmptyBuffer",
+     Kind::kOfed,
+     [](TestHost& host) {
+       buffers(host, "262016,0,0,0,0,0,0,0", "0   0   0   1   0   0   0   0", "0   0   0   1   0   0   0   0");
+     },
+     {"PFC-007"},
+     "has no bytes"},
+    {"TwoLosslessInOneBuffer",
+     Kind::kOfed,
+     [](TestHost& host) {
+       buffers(host, "19872,243072,0,0,0,0,0,0", "0   0   0   1   1   0   0   0", "0   0   0   1   1   0   0   0");
+     },
+     {"!PFC-007"}},
+    {"CnpsFarApart",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(kParameters + "np_min_time_between_cnps", "4000\n"); },
+     {"ECN-008"},
+     "np_min_time_between_cnps: 4000"},
+    {"RateUnderACeiling",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(kParameters + "rp_max_rate", "50000\n"); },
+     {"ECN-008"}},
+    {"TunedParameters",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.file(kParameters + "np_min_time_between_cnps", "50\n").file(kParameters + "rp_max_rate", "0\n");
+     },
+     {"!ECN-008"}},
+    {"CnpWithDataInDebugfs",
+     Kind::kMlx5,
+     [](TestHost& host) { host.file(kParameters + "np_cnp_dscp", "26\n"); },
+     {"ECN-007"},
+     "echo 48 > /sys/kernel/debug/mlx5/0000:3d:00.0/cc_params/np_cnp_dscp"},
 };
 
 }  // namespace

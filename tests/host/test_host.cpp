@@ -77,6 +77,8 @@ TestHost::TestHost(Kind kind) : kind_(kind), tree_(ENOENT) {
                                              {Kind::kIntel, "irdma"},
                                              {Kind::kRxe, "rxe"}};
   file("/proc/sys/kernel/osrelease", "6.8.0-60-generic\n");
+  file("/proc/meminfo", "MemTotal:       2113463532 kB\nCmaTotal:              0 kB\nCmaFree:               0 kB\n");
+  tool(tool::kHypervisor, "", "");
   file("/sys/class/net/lo/mtu", "65536\n").file("/sys/class/net/lo/operstate", "unknown\n");
   file("/sys/class/net/eth0/mtu", "1500\n").file("/sys/class/net/eth0/operstate", "up\n");
   if (kind != Kind::kNone) {
@@ -89,6 +91,13 @@ TestHost::TestHost(Kind kind) : kind_(kind), tree_(ENOENT) {
       routes += route_line(nics_[i].netdev, nics_[i].subnet);
     }
     file("/proc/net/route", routes);
+    file("/proc/net/ipv6_route",
+         "20010db8000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 "
+         "00000100 00000002 00000000 00000001     eth0\n");
+    tool(tool::kNeighbours, "", "192.0.2.11 dev eth2 lladdr 0c:42:a1:03:00:0b REACHABLE\n");
+    tool(tool::kDmabuf, "",
+         nics_[0].device + (kind == Kind::kRxe ? " EOPNOTSUPP\n" : " EBADF\n") + nics_[1].device +
+             (kind == Kind::kRxe ? " EOPNOTSUPP\n" : " EBADF\n"));
     tool(tool::kDaemons, "", "");
   }
   if (kind != Kind::kNone && kind != Kind::kRxe) {
@@ -125,6 +134,7 @@ void TestHost::add_nic(const Nic& nic, unsigned number) {
     link(nic.ib() + "/device/driver", std::string{"/sys/bus/pci/drivers/"} + driver_of(kind_));
     link(nic.net() + "/device", above + bus + "c:00.0/" + nic.pci);
   }
+  shows(nic.device);
   file(nic.ib() + "/fw_ver", "28.39.1002\n")
       .file(nic.ib() + "/sys_image_guid", "0c42:a103:0000:000" + std::to_string(number) + "\n");
   file(nic.port() + "/state", "4: ACTIVE\n").file(nic.port() + "/phys_state", "5: LinkUp\n");
@@ -293,6 +303,11 @@ TestHost& TestHost::set(const std::string& name, const std::string& value) {
 TestHost& TestHost::log(const std::string& text) {
   log_ += text;
   return *this;
+}
+
+TestHost& TestHost::shows(const std::string& device) {
+  shown_devices_ += "hca_id:\t" + device + "\n\ttransport:\t\t\tInfiniBand (0)\n";
+  return tool(tool::kVerbsDevices, "", shown_devices_);
 }
 
 TestHost& TestHost::gid(const Nic& nic, unsigned index, const std::string& address, const std::string& type) {

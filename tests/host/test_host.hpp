@@ -49,6 +49,8 @@ class TestHost {
   /// A variable of the job; an empty value takes it away.
   TestHost& set(const std::string& name, const std::string& value);
   TestHost& log(const std::string& text);
+  /// libibverbs shows this device to programs, too.
+  TestHost& shows(const std::string& device);
 
   TestHost& gid(const Nic& nic, unsigned index, const std::string& address, const std::string& type);
   TestHost& no_gid(const Nic& nic, unsigned index);
@@ -79,6 +81,7 @@ class TestHost {
   std::map<std::string, std::string> variables_;
   std::map<std::string, std::map<std::string, std::uint64_t>> statistics_;
   std::string log_;
+  std::string shown_devices_;
 };
 
 }  // namespace tensorwire::host::test

@@ -83,6 +83,8 @@ std::string_view to_string(NicFamily family) noexcept {
       return "rxe";
     case NicFamily::kSiw:
       return "siw";
+    case NicFamily::kUserSpace:
+      return "user-space HCA";
     case NicFamily::kOther:
       break;
   }

@@ -19,11 +19,17 @@ namespace tensorwire::host {
 struct Host {
   Fact<std::string> kernel;  ///< "5.15.0-105-generic"
   Fact<bool> in_container;
+  Fact<bool> virtual_machine;
+  Fact<std::uint64_t> cma_bytes;           ///< memory set aside for contiguous allocation
   Fact<bool> rdma_nodes;                   ///< /dev/infiniband exists
   Fact<std::vector<std::string>> daemons;  ///< running ones that change QoS: "lldpad"
   Fact<std::vector<RdmaDevice>> rdma;
+  Fact<bool> has_libibverbs;
+  Fact<std::vector<std::string>> verbs_devices;  ///< those that libibverbs shows to a program here
   Fact<std::vector<Netdev>> netdevs;
-  std::vector<Subnet> subnets;
+  std::vector<Subnet> subnets;      ///< of the routes, those without a gateway
+  Fact<std::vector<Route>> routes;  ///< IPv4 and IPv6
+  Fact<std::vector<Neighbour>> neighbours;
   std::vector<PciDevice> nics;  ///< those of the RDMA devices
   std::vector<Gpu> gpus;
   std::vector<PciBridge> bridges;  ///< all that are above one of these

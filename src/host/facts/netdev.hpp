@@ -4,6 +4,7 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct Qos {
   Fact<PrioritySet> ecn_rp;                                   ///< priorities that slow down when CNPs come
   Fact<unsigned> cnp_dscp;
   Fact<GlobalPause> pause;
+  Fact<std::array<std::uint32_t, kPriorities>> buffer_bytes;  ///< of the port's receive buffers (mlnx_qos shows them)
+  Fact<std::array<std::uint8_t, kPriorities>> buffer;         ///< of a priority
 };
 
 struct Netdev {
@@ -58,6 +61,20 @@ struct Subnet {
   Address network;
   unsigned length = 0;  ///< of the prefix
   bool operator==(const Subnet&) const = default;
+};
+
+struct Route {
+  std::string netdev;
+  Address network;
+  unsigned length = 0;             ///< of the prefix; 0: the default route
+  std::optional<Address> gateway;  ///< none: `network` is a subnet of the interface
+};
+
+/// What ARP or neighbour discovery knows of an address.
+struct Neighbour {
+  std::string netdev;
+  Address address;
+  std::string state;  ///< "REACHABLE", "STALE", "FAILED", "INCOMPLETE", ...
 };
 
 }  // namespace tensorwire::host

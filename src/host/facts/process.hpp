@@ -13,7 +13,7 @@ namespace tensorwire::host {
 /// A setting of a communication library, and who sets it.
 struct Setting {
   std::string value;
-  std::string where;  ///< "environment", "/etc/nccl.conf", "~/.nccl.conf"
+  std::string where;  ///< "environment", "/etc/nccl.conf", "~/.nccl.conf", "/etc/ucx/ucx.conf"
 };
 
 struct Process {

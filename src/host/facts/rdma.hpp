@@ -13,8 +13,21 @@
 
 namespace tensorwire::host {
 
-/// By kernel driver; what is known of a family decides remedies, index habits and counter names.
-enum class NicFamily : std::uint8_t { kMlx5, kMlx4, kBroadcom, kIntel, kQlogic, kPensando, kEfa, kRxe, kSiw, kOther };
+/// By kernel driver; what is known of a family decides remedies, index habits and counter names. Tensorwire's own
+/// devices are of user space: the kernel knows nothing of them.
+enum class NicFamily : std::uint8_t {
+  kMlx5,
+  kMlx4,
+  kBroadcom,
+  kIntel,
+  kQlogic,
+  kPensando,
+  kEfa,
+  kRxe,
+  kSiw,
+  kUserSpace,
+  kOther
+};
 [[nodiscard]] std::string_view to_string(NicFamily family) noexcept;
 
 enum class LinkLayer : std::uint8_t { kEthernet, kInfiniband, kUnspecified };
@@ -43,6 +56,7 @@ struct RdmaPort {
   Fact<std::string> state;       ///< "ACTIVE", "DOWN", "INIT", "ARMED"
   Fact<std::string> phys_state;  ///< "LinkUp", "Disabled", "Polling"
   Fact<double> rate_gbps;
+  Fact<unsigned> active_mtu;    ///< as libibverbs shows it
   Fact<LinkLayer> link_layer;   ///< the LID says nothing: irdma reports 1 on Ethernet
   Fact<std::vector<Gid>> gids;  ///< without the empty entries
   Fact<unsigned> gid_slots;     ///< length of the table
@@ -60,11 +74,15 @@ struct RdmaDevice {
   Fact<std::string> driver;       ///< "mlx5_core"; soft devices have none
   Fact<std::string> pci_address;  ///< "0000:3b:00.0"; soft devices have none
   Fact<std::string> firmware;
-  Fact<std::string> system_guid;  ///< equal for the functions of one card
-  Fact<std::string> verbs_node;   ///< "uverbs0"
-  Fact<int> node_error;           ///< errno of opening /dev/infiniband/uverbs0 here; 0: it opens
-  Fact<unsigned> verbs_abi;       ///< version of the driver's own interface to its provider library
+  Fact<std::string> system_guid;   ///< equal for the functions of one card
+  Fact<std::string> verbs_node;    ///< "uverbs0"
+  Fact<int> node_error;            ///< errno of opening /dev/infiniband/uverbs0 here; 0: it opens
+  Fact<std::string> dmabuf_error;  ///< what registering a DMA-BUF that does not exist ends with: "EBADF" where it could
+  Fact<Counters> dcqcn;            ///< parameters of congestion control (mlx5, as root)
+  Fact<unsigned> verbs_abi;        ///< version of the driver's own interface to its provider library
   std::vector<RdmaPort> ports;
+
+  [[nodiscard]] bool is_of_user_space() const { return family == NicFamily::kUserSpace; }
 };
 
 }  // namespace tensorwire::host

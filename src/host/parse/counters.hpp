@@ -15,7 +15,7 @@ namespace tensorwire::host {
 /// The NUL-separated variables of /proc/PID/environ.
 [[nodiscard]] std::map<std::string, std::string, std::less<>> parse_environment(std::string_view text);
 
-/// The lines NAME=value of /etc/nccl.conf; # begins a comment.
+/// The lines NAME=value of nccl.conf and ucx.conf; # begins a comment, [ a section.
 [[nodiscard]] std::map<std::string, std::string, std::less<>> parse_nccl_conf(std::string_view text);
 
 }  // namespace tensorwire::host

@@ -28,6 +28,32 @@ void read_pfc(std::string_view line, MlnxQos& qos) {
   qos.pfc = set;
 }
 
+/// "Receive buffer size (bytes): 19872,243072,0,0,0,0,0,0,max_buffer_size=2069280".
+void read_buffer_sizes(std::string_view list, MlnxQos& qos) {
+  const auto parts = split(list, ',');
+  if (parts.size() < kPriorities) return;
+  std::array<std::uint32_t, kPriorities> sizes{};
+  for (std::size_t i = 0; i < kPriorities; ++i) {
+    const auto size = number_in<std::uint32_t>(trimmed(parts[i]));
+    if (!size) return;
+    sizes[i] = *size;
+  }
+  qos.buffer_bytes = sizes;
+}
+
+/// "\tbuffer      0   0   0   1   0   0   0   0".
+void read_buffers(std::string_view line, MlnxQos& qos) {
+  const auto words = words_of(line);
+  if (words.size() != kPriorities + 1) return;
+  std::array<std::uint8_t, kPriorities> buffers{};
+  for (std::size_t i = 0; i < kPriorities; ++i) {
+    const auto number = number_in<std::uint8_t>(words[i + 1]);
+    if (!number || *number >= kPriorities) return;
+    buffers[i] = *number;
+  }
+  qos.buffer = buffers;
+}
+
 /// "tc: 3 ratelimit: unlimited, tsa: vendor", then "\t priority:  3" for each priority of it.
 void read_traffic_class(std::string_view line, int& current, MlnxQos& qos) {
   if (line.starts_with("tc:")) {
@@ -56,6 +82,10 @@ MlnxQos parse_mlnx_qos(std::string_view text) {
       read_dscps(line, qos);
     } else if (line.starts_with("enabled")) {
       read_pfc(line, qos);
+    } else if (const auto sizes = between(line, "Receive buffer size (bytes):", {})) {
+      read_buffer_sizes(*sizes, qos);
+    } else if (line.starts_with("buffer ")) {
+      read_buffers(line, qos);
     } else if (line.starts_with("tc:") || line.starts_with("priority:")) {
       read_traffic_class(line, current_class, qos);
     }

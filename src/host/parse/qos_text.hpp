@@ -1,4 +1,4 @@
-// How tools print an interface's QoS: iproute2's dcb (as JSON) and mlnx_qos.
+// How tools print an interface's QoS: iproute2's dcb (as JSON), mlnx_qos and Broadcom's niccli.
 #pragma once
 
 #include <array>
@@ -35,7 +35,17 @@ struct MlnxQos {
   std::optional<std::array<std::uint8_t, kDscps>> priority_of_dscp;
   std::optional<PrioritySet> pfc;
   std::optional<std::array<std::uint8_t, kPriorities>> traffic_class;
+  std::optional<std::array<std::uint32_t, kPriorities>> buffer_bytes;
+  std::optional<std::array<std::uint8_t, kPriorities>> buffer;  ///< of a priority
 };
 [[nodiscard]] MlnxQos parse_mlnx_qos(std::string_view text);
+
+/// `niccli --dev X qos --ets --show`.
+struct NiccliQos {
+  std::optional<PrioritySet> pfc;
+  std::optional<std::array<std::uint8_t, kPriorities>> traffic_class;
+  std::optional<DcbApp> app;
+};
+[[nodiscard]] NiccliQos parse_niccli_qos(std::string_view text);
 
 }  // namespace tensorwire::host

@@ -30,6 +30,7 @@ GpuDriver read_gpu_driver(Tree& tree) {
   driver.legacy_peermem =
       nv_mem.value_or(false) ? nv_mem : exists(tree.text(peers + "nv_mem_nc/version"), peers + "nv_mem*/version");
   driver.nvidia_peermem = exists(tree.text("/sys/module/nvidia_peermem/version"), "/sys/module/nvidia_peermem/version");
+  driver.peermem_users = number_in_file<unsigned>(tree, "/sys/module/nvidia_peermem/refcnt");
   driver.peer_memory_api = fact_of_tool(tree, tool::kKernelSymbols, "", [](std::string_view text) {
     return std::optional{text.find("ib_register_peer_memory_client") != std::string_view::npos};
   });

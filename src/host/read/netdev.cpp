@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 
 #include "host/parse/counters.hpp"
+#include "host/parse/network.hpp"
 #include "host/read/parts.hpp"
 #include "host/read/read.hpp"
 
@@ -24,19 +24,20 @@ std::vector<std::string> slaves_of(Tree& tree, const std::string& netdev) {
   return {names.begin(), names.end()};
 }
 
-bool belongs_to_rdma(const std::string& netdev, const std::vector<RdmaDevice>& rdma) {
+/// The RDMA device of an interface; null where it has none.
+const RdmaDevice* rdma_of(const std::string& netdev, const std::vector<RdmaDevice>& rdma) {
   for (const RdmaDevice& device : rdma) {
     for (const RdmaPort& port : device.ports) {
       for (const Gid& gid : port.gids.value_or({})) {
-        if (gid.netdev.is(netdev)) return true;
+        if (gid.netdev.is(netdev)) return &device;
       }
     }
   }
-  return false;
+  return nullptr;
 }
 
-void read_details(Tree& tree, Netdev& netdev) {
-  netdev.qos = read_qos(tree, netdev.name);
+void read_details(Tree& tree, const RdmaDevice& device, Netdev& netdev) {
+  netdev.qos = read_qos(tree, netdev.name, &device);
   netdev.statistics = fact_of_tool(tree, tool::kEthtoolStatistics, netdev.name,
                                    [](std::string_view text) { return std::optional{parse_ethtool_statistics(text)}; });
   const auto setting = [&](const char* name) {
@@ -45,14 +46,6 @@ void read_details(Tree& tree, Netdev& netdev) {
   netdev.arp_ignore = setting("arp_ignore");
   netdev.arp_announce = setting("arp_announce");
   netdev.rp_filter = setting("rp_filter");
-}
-
-/// Host byte order, as /proc/net/route writes addresses.
-Address ipv4_from(std::uint32_t word) {
-  Address address;
-  address.bytes[10] = address.bytes[11] = 0xff;
-  for (unsigned i = 0; i < 4; ++i) address.bytes[12 + i] = static_cast<std::uint8_t>(word >> (8 * i));
-  return address;
 }
 
 }  // namespace
@@ -71,28 +64,26 @@ Fact<std::vector<Netdev>> read_netdevs(Tree& tree, const std::vector<RdmaDevice>
     netdev.is_virtual_function = tree.target(kNetClass + name + "/device/physfn").ok();
     netdev.bond = bond_of(tree, name);
     netdev.slaves = slaves_of(tree, name);
-    netdev.has_rdma = belongs_to_rdma(name, rdma);
-    if (netdev.has_rdma) read_details(tree, netdev);
+    const RdmaDevice* device = rdma_of(name, rdma);
+    netdev.has_rdma = device != nullptr;
+    if (device != nullptr) read_details(tree, *device, netdev);
     netdevs.push_back(std::move(netdev));
   }
   return {std::move(netdevs), names.where()};
 }
 
-std::vector<Subnet> read_subnets(Tree& tree) {
-  std::vector<Subnet> subnets;
-  // Iface Destination Gateway Flags RefCnt Use Metric Mask ...
-  const Answer routes = tree.text("/proc/net/route");
-  for (const std::string_view line : lines_of(routes.text)) {
-    const auto words = words_of(line);
-    if (words.size() < 8) continue;
-    const auto network = number_in<std::uint32_t>(words[1], 16);
-    const auto gateway = number_in<std::uint32_t>(words[2], 16);
-    const auto mask = number_in<std::uint32_t>(words[7], 16);
-    if (!network || !mask || *mask == 0 || gateway.value_or(0) != 0) continue;
-    const Subnet subnet{std::string{words[0]}, ipv4_from(*network), static_cast<unsigned>(std::popcount(*mask))};
-    if (std::ranges::find(subnets, subnet) == subnets.end()) subnets.push_back(subnet);
-  }
-  return subnets;
+Fact<std::vector<Route>> read_routes(Tree& tree) {
+  auto routes = fact_in_file(tree, "/proc/net/route", parse_ipv4_routes);
+  const auto ipv6 = fact_in_file(tree, "/proc/net/ipv6_route", parse_ipv6_routes);
+  if (!routes || !ipv6) return routes;  // a kernel without IPv6 has no such file
+  std::vector<Route> all = *routes;
+  all.insert(all.end(), ipv6->begin(), ipv6->end());
+  return {std::move(all), routes.where()};
+}
+
+Fact<std::vector<Neighbour>> read_neighbours(Tree& tree) {
+  return fact_of_tool(tree, tool::kNeighbours, "",
+                      [](std::string_view text) { return std::optional{parse_neighbours(text)}; });
 }
 
 }  // namespace tensorwire::host

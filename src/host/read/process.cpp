@@ -39,6 +39,17 @@ void take_settings(const std::map<std::string, std::string, std::less<>>& from, 
   }
 }
 
+/// The files that NCCL and UCX read besides the environment, those that win first.
+std::vector<std::string> files_of_settings(const std::map<std::string, Setting, std::less<>>& environment) {
+  std::vector<std::string> files;
+  if (const auto own = environment.find("NCCL_CONF_FILE"); own != environment.end()) files.push_back(own->second.value);
+  files.insert(files.end(), {"~/.nccl.conf", "/etc/nccl.conf"});
+  if (const auto own = environment.find("UCX_CONFIG_DIR"); own != environment.end())
+    files.push_back(own->second.value + "/ucx.conf");
+  files.insert(files.end(), {"~/ucx.conf", "/etc/ucx/ucx.conf", "/usr/etc/ucx/ucx.conf"});
+  return files;
+}
+
 }  // namespace
 
 bool is_fabric_variable(std::string_view name) {
@@ -61,7 +72,7 @@ Process read_process(Tree& tree) {
   std::map<std::string, Setting, std::less<>> settings;
   const Answer own = tree.text(environment);
   take_settings(parse_environment(own.text), "environment", settings);
-  for (const char* file : {"~/.nccl.conf", "/etc/nccl.conf"}) {
+  for (const std::string& file : files_of_settings(settings)) {
     take_settings(parse_nccl_conf(tree.text(file).text), file, settings);
   }
   using Settings = decltype(process.settings);

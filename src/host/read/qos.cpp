@@ -1,5 +1,5 @@
-// An interface's QoS has up to three sources: iproute2's dcb (the kernel's own interface), mlnx_qos, and the sysfs
-// files of MLNX_OFED. The first that answers counts; the fact says which it was.
+// An interface's QoS has up to four sources: iproute2's dcb (the kernel's own interface), mlnx_qos, Broadcom's niccli,
+// and the files of MLNX_OFED and debugfs. The first that answers counts; the fact says which it was.
 #include "host/parse/qos_text.hpp"
 #include "host/read/parts.hpp"
 #include "host/read/read.hpp"
@@ -8,8 +8,8 @@ namespace tensorwire::host {
 
 namespace {
 
-template <class T, class Member>
-void fill_from(const Fact<MlnxQos>& tool, Member member, Fact<T>& fact) {
+template <class Printed, class T, class Member>
+void fill_from(const Fact<Printed>& tool, Member member, Fact<T>& fact) {
   if (fact) return;
   if (tool && (*tool).*member) fact = {*((*tool).*member), tool.where()};
 }
@@ -40,6 +40,14 @@ void take_app_table(const Fact<DcbApp>& app, Qos& qos) {
   qos.priority_of_dscp = {map, app.where()};
 }
 
+void read_niccli(Tree& tree, const std::string& netdev, Qos& qos) {
+  const Fact<NiccliQos> printed = fact_of_tool(
+      tree, tool::kNiccli, netdev, [](std::string_view text) { return std::optional{parse_niccli_qos(text)}; });
+  fill_from(printed, &NiccliQos::pfc, qos.pfc);
+  fill_from(printed, &NiccliQos::traffic_class, qos.traffic_class);
+  if (!qos.trust && printed && printed->app) take_app_table({*printed->app, printed.where()}, qos);
+}
+
 /// The priorities whose file in ecn/roce_{np,rp}/enable/ holds 1.
 Fact<PrioritySet> ecn_enabled(Tree& tree, const std::string& folder) {
   PrioritySet set;
@@ -53,7 +61,7 @@ Fact<PrioritySet> ecn_enabled(Tree& tree, const std::string& folder) {
 
 }  // namespace
 
-Qos read_qos(Tree& tree, const std::string& netdev) {
+Qos read_qos(Tree& tree, const std::string& netdev, const RdmaDevice* device) {
   Qos qos;
   const std::string ofed = "/sys/class/net/" + netdev;
   qos.pfc = fact_of_tool(tree, tool::kDcbPfc, netdev, parse_dcb_pfc);
@@ -68,6 +76,10 @@ Qos read_qos(Tree& tree, const std::string& netdev) {
   fill_from(mlnx, &MlnxQos::host_controls, qos.host_controls);
   fill_from(mlnx, &MlnxQos::trust, qos.trust);
   fill_from(mlnx, &MlnxQos::priority_of_dscp, qos.priority_of_dscp);
+  fill_from(mlnx, &MlnxQos::buffer_bytes, qos.buffer_bytes);
+  fill_from(mlnx, &MlnxQos::buffer, qos.buffer);
+  if (device != nullptr && device->family == NicFamily::kBroadcom && (!qos.pfc || !qos.trust))
+    read_niccli(tree, netdev, qos);
   if (!qos.trust) {
     const auto trust = fact_in_file(tree, ofed + "/qos/trust", [](std::string_view text) {
       const std::string_view word = trimmed(text);
@@ -78,6 +90,9 @@ Qos read_qos(Tree& tree, const std::string& netdev) {
   qos.ecn_np = ecn_enabled(tree, ofed + "/ecn/roce_np/enable");
   qos.ecn_rp = ecn_enabled(tree, ofed + "/ecn/roce_rp/enable");
   qos.cnp_dscp = number_in_file<unsigned>(tree, ofed + "/ecn/roce_np/cnp_dscp");
+  const auto dscp = device != nullptr ? counter(device->dcqcn, "np_cnp_dscp") : std::nullopt;
+  if (!qos.cnp_dscp && dscp.value_or(kDscps) < kDscps)
+    qos.cnp_dscp = {static_cast<unsigned>(*dscp), device->dcqcn.where() + "/np_cnp_dscp"};
   qos.pause = fact_of_tool(tree, tool::kEthtoolPause, netdev, pause_in);
   return qos;
 }

@@ -133,6 +133,8 @@ RdmaDevice read_rdma_device(Tree& tree, const std::string& name) {
   device.driver = target_name(tree, path + "/device/driver");
   device.family = family_of(tree, name, device.driver);
   device.pci_address = target_name(tree, path + "/device");
+  if (device.family == NicFamily::kMlx5 && device.pci_address)
+    add_counters(tree, "/sys/kernel/debug/mlx5/" + *device.pci_address + "/cc_params", device.dcqcn);
   device.firmware = line_in(tree, path + "/fw_ver");
   device.system_guid = line_in(tree, path + "/sys_image_guid");
   device.verbs_node = verbs_node_of(tree, name);

@@ -16,10 +16,14 @@ namespace tensorwire::host {
 [[nodiscard]] Host read_host(Tree& tree);
 
 [[nodiscard]] Fact<std::vector<RdmaDevice>> read_rdma_devices(Tree& tree);
+/// What libibverbs and show_gids print, merged with the devices of the kernel.
+void add_printed_devices(Tree& tree, Host& host);
 /// Those with an RDMA device in detail (`rdma` says which they are).
 [[nodiscard]] Fact<std::vector<Netdev>> read_netdevs(Tree& tree, const std::vector<RdmaDevice>& rdma);
-[[nodiscard]] std::vector<Subnet> read_subnets(Tree& tree);
-[[nodiscard]] Qos read_qos(Tree& tree, const std::string& netdev);
+[[nodiscard]] Fact<std::vector<Route>> read_routes(Tree& tree);
+[[nodiscard]] Fact<std::vector<Neighbour>> read_neighbours(Tree& tree);
+/// `device`: the RDMA device that rides on it, where that matters.
+[[nodiscard]] Qos read_qos(Tree& tree, const std::string& netdev, const RdmaDevice* device = nullptr);
 [[nodiscard]] Process read_process(Tree& tree);
 /// @throws Error when the file cannot be read
 [[nodiscard]] NcclLog read_nccl_log(const std::string& path);
@@ -30,5 +34,7 @@ namespace tensorwire::host {
 [[nodiscard]] GpuDriver read_gpu_driver(Tree& tree);
 /// GPUs, the PCI devices of NICs and GPUs, and the bridges above them.
 void read_pci(Tree& tree, Host& host);
+/// What `lspci -vvv` printed, where sysfs did not say it.
+void fill_from_lspci(Tree& tree, Host& host);
 
 }  // namespace tensorwire::host

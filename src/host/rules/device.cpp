@@ -13,7 +13,10 @@ namespace tensorwire::host {
 
 namespace {
 
-bool has_devices(const Host& host) { return host.rdma && !host.rdma->empty(); }
+/// Devices of the kernel.
+bool has_devices(const Host& host) {
+  return host.rdma && std::ranges::any_of(*host.rdma, [](const RdmaDevice& one) { return !one.is_of_user_space(); });
+}
 
 void no_nodes(const Host& host, Judgement& judgement) {
   if (!has_devices(host) || !host.rdma_nodes.is(false)) return;
@@ -189,6 +192,36 @@ void virtual_function(const Host& host, Judgement& judgement) {
   }
 }
 
+void hidden_from_programs(const Host& host, Judgement& judgement) {
+  // Under `tensorwire soft` programs see the user-space HCA on purpose.
+  const bool soft = std::ranges::any_of(host.rdma.value_or({}), &RdmaDevice::is_of_user_space);
+  if (!has_devices(host) || !host.verbs_devices || soft || host.rdma_nodes.is(false)) return;
+  for (const RdmaDevice& device : *host.rdma) {
+    if (device.node_error.value_or(0) != 0 ||
+        std::ranges::find(*host.verbs_devices, device.name) != host.verbs_devices->end())
+      continue;
+    judgement.found(
+        Confidence::kLikely, device.name,
+        "the kernel has this device, and libibverbs does not show it to programs: its provider library is missing or "
+        "does not fit the driver",
+        "install ibverbs-providers, or the provider of the vendor's driver, into this host or image",
+        {evidence(host.rdma, device.name),
+         evidence(host.verbs_devices, host.verbs_devices->empty()
+                                          ? "no device"
+                                          : fmt::format("{}", fmt::join(*host.verbs_devices, ", ")))});
+  }
+}
+
+void no_libibverbs(const Host& host, Judgement& judgement) {
+  if (!has_devices(host) || !host.has_libibverbs.is(false)) return;
+  judgement.found(
+      Confidence::kLikely, "libibverbs",
+      "there are RDMA devices, and no libibverbs.so.1 that a program could find: NCCL falls back to sockets",
+      "install libibverbs1 and ibverbs-providers into this host or image",
+      {evidence(host.has_libibverbs, "libibverbs.so.1 cannot be loaded"),
+       evidence(host.rdma, fmt::format("{} devices", host.rdma->size()))});
+}
+
 // clang-format off
 constexpr std::array kDeviceRules = {
     Rule{"TW-DEV-001", Severity::kError, "no device nodes",
@@ -219,6 +252,12 @@ constexpr std::array kDeviceRules = {
     Rule{"TW-DEV-009", Severity::kInfo, "no RDMA device", "Nothing here is wrong, but nothing here is fast either.", no_device},
     Rule{"TW-DEV-010", Severity::kInfo, "a virtual function",
          "In a virtual machine or pod the physical port's settings are hidden.", virtual_function},
+    Rule{"TW-DEV-011", Severity::kError, "a device that programs do not see",
+         "`rdma link` and /sys show what the kernel has. Programs see what libibverbs makes of it, which needs a node and a "
+         "provider library for the device.",
+         hidden_from_programs},
+    Rule{"TW-DEV-012", Severity::kError, "no libibverbs",
+         "NCCL and UCX load libibverbs when they start, and go on over TCP without it. Images often lack it.", no_libibverbs},
 };
 // clang-format on
 

@@ -126,10 +126,31 @@ void cnp_rides_with_data(const Host& host, Judgement& judgement) {
         fmt::format("CNPs (DSCP {}) ride in priority {}, the lossless one: where it is paused they wait with "
                     "the data that they should slow down",
                     *qos.cnp_dscp, priority),
-        fmt::format("echo 48 > /sys/class/net/{0}/ecn/roce_np/cnp_dscp; {1}", view.netdev->name,
-                    trust_dscp(*view.netdev, 48, 6)),
+        fmt::format("echo 48 > {}; {}", qos.cnp_dscp.where(), trust_dscp(*view.netdev, 48, 6)),
         {evidence(qos.cnp_dscp, std::to_string(*qos.cnp_dscp)),
          evidence(qos.priority_of_dscp, fmt::format("DSCP {} -> priority {}", *qos.cnp_dscp, priority))});
+  }
+}
+
+/// Parameters of mlx5's DCQCN that make it of no use, whatever else is tuned.
+void parameters_without_use(const Host& host, Judgement& judgement) {
+  constexpr std::uint64_t kLongUs = 1000;
+  for (const PortView& view : roce_ports(host)) {
+    const auto& all = view.device->dcqcn;
+    const auto between_cnps = counter(all, "np_min_time_between_cnps");
+    const auto most = counter(all, "rp_max_rate");
+    const double mbps = view.port->rate_gbps.value_or(0) * 1000;
+    std::vector<std::string> seen;
+    if (between_cnps.value_or(0) > kLongUs)
+      seen.push_back(fmt::format("{}/np_min_time_between_cnps: {} (microseconds)", all.where(), *between_cnps));
+    if (most.value_or(0) != 0 && static_cast<double>(*most) < mbps)
+      seen.push_back(fmt::format("{}/rp_max_rate: {} (Mbit/s, of {})", all.where(), *most, mbps));
+    if (seen.empty()) continue;
+    judgement.found(
+        Confidence::kPossible, view.device->name,
+        "congestion control has parameters that no fabric wants: notifications too far apart for a sender to "
+        "follow, or a rate that it never exceeds again",
+        fmt::format("echo 4 > {0}/np_min_time_between_cnps; echo 0 > {0}/rp_max_rate (no limit)", all.where()), seen);
   }
 }
 
@@ -159,6 +180,10 @@ constexpr std::array kEcnRules = {
     Rule{"TW-ECN-007", Severity::kWarning, "CNPs ride in the class that they should relieve",
          "CNPs want a class of their own with strict priority: DSCP 48, priority 6 (7 on Broadcom). All hosts must agree.",
          cnp_rides_with_data},
+    Rule{"TW-ECN-008", Severity::kWarning, "parameters of congestion control that undo it",
+         "mlx5 shows DCQCN's parameters in debugfs (cc_params), to root. Most of them are matters of taste; a notification "
+         "every millisecond at most, or a ceiling below the port's rate, are not.",
+         parameters_without_use},
 };
 // clang-format on
 

@@ -94,15 +94,29 @@ bool kernel_has_dmabuf(const Fact<std::string>& kernel) {
   return major > 5 || (major == 5 && minor >= 12);
 }
 
-bool has_dmabuf(const Host& host) {
+/// The NVIDIA driver offers memory as DMA-BUF.
+bool offers_dmabuf(const Host& host) {
   return host.gpu_driver.open_kernel_modules.is(true) && kernel_has_dmabuf(host.kernel);
 }
+
+/// The RDMA devices whose driver takes none; asked of the driver itself, which is not always possible.
+std::vector<std::string> refusing_dmabuf(const Host& host) {
+  std::vector<std::string> seen;
+  for (const RdmaDevice& device : host.rdma.value_or({})) {
+    if (!device.pci_address) continue;
+    if (device.dmabuf_error.is("EOPNOTSUPP") || device.dmabuf_error.is("EPROTONOSUPPORT"))
+      seen.push_back(evidence(device.dmabuf_error, device.name + ": " + *device.dmabuf_error));
+  }
+  return seen;
+}
+
+bool has_dmabuf(const Host& host) { return offers_dmabuf(host) && refusing_dmabuf(host).empty(); }
 
 void no_way_to_gpu_memory(const Host& host, Judgement& judgement) {
   if (!wants_gpudirect(host) || !host.gpu_driver.version) return;
   const GpuDriver& driver = host.gpu_driver;
   if (driver.legacy_peermem.value_or(false) || driver.nvidia_peermem.value_or(false)) return;
-  if (has_dmabuf(host)) return;
+  if (offers_dmabuf(host)) return;
   if (!driver.legacy_peermem || !driver.nvidia_peermem) {
     judgement.unknown("peer memory modules", driver.nvidia_peermem ? driver.legacy_peermem : driver.nvidia_peermem);
     return;
@@ -129,7 +143,8 @@ void peermem_without_api(const Host& host, Judgement& judgement) {
                   "nvidia-peermem is loaded, but this kernel's ib_core has no interface for it: the module was built "
                   "against another ib_core and does nothing",
                   "install MLNX_OFED, then the GPU driver again; or use the open kernel modules and DMA-BUF",
-                  {evidence(driver.nvidia_peermem, "loaded"),
+                  {evidence(driver.nvidia_peermem,
+                            driver.peermem_users ? fmt::format("loaded, {} users", *driver.peermem_users) : "loaded"),
                    evidence(driver.peer_memory_api, "ib_register_peer_memory_client is absent")});
 }
 
@@ -171,8 +186,10 @@ void gpu_far_from_nics(const Host& host, Judgement& judgement) {
         fmt::format("its nearest NIC is {} away, over the link between {}: NCCL does not use GPUDirect beyond "
                     "PXB by default",
                     to_string(*nearest), *nearest == Distance::kSys ? "CPU sockets" : "host bridges"),
-        "put a NIC below the same PCIe switch; where the platform is known to pass peer-to-peer traffic, "
-        "NCCL_NET_GDR_LEVEL=SYS; in a virtual machine give NCCL_TOPO_FILE",
+        host.virtual_machine.value_or(false)
+            ? "in a virtual machine the tree is not that of the hardware: NCCL_TOPO_FILE=the provider's topology file"
+            : "put a NIC below the same PCIe switch; where the platform is known to pass peer-to-peer traffic, "
+              "NCCL_NET_GDR_LEVEL=SYS",
         {where});
   }
 }
@@ -214,6 +231,21 @@ void geforce(const Host& host, Judgement& judgement) {
   }
 }
 
+void dmabuf_refused(const Host& host, Judgement& judgement) {
+  const GpuDriver& driver = host.gpu_driver;
+  if (!wants_gpudirect(host) || !offers_dmabuf(host)) return;
+  if (driver.legacy_peermem.value_or(false) ||
+      (driver.nvidia_peermem.value_or(false) && driver.peer_memory_api.is(true)))
+    return;
+  std::vector<std::string> seen = refusing_dmabuf(host);
+  if (seen.empty()) return;
+  seen.push_back(evidence(driver.open_kernel_modules, "open kernel modules"));
+  judgement.found(Confidence::kCertain, "GPUDirect",
+                  "the NVIDIA driver offers GPU memory as DMA-BUF, and the RDMA driver takes none: NCCL copies through "
+                  "host memory, and some versions fail instead",
+                  "a newer RDMA driver (kernel 6.x, or a current OFED); until then NCCL_DMABUF_ENABLE=0", seen);
+}
+
 // clang-format off
 constexpr std::array kGpuDirectRules = {
     Rule{"TW-GDR-001", Severity::kError, "access control redirects peer-to-peer traffic",
@@ -250,6 +282,10 @@ constexpr std::array kGpuDirectRules = {
     Rule{"TW-GDR-009", Severity::kInfo, "this GPU cannot do GPUDirect RDMA",
          "Only the data centre and workstation cards can.",
          geforce},
+    Rule{"TW-GDR-010", Severity::kError, "the RDMA driver takes no DMA-BUF",
+         "DMA-BUF needs both drivers. The doctor asks the RDMA driver as NCCL does, with a DMA-BUF that does not exist: EBADF "
+         "means that it would take one, EOPNOTSUPP and EPROTONOSUPPORT that it never does.",
+         dmabuf_refused},
 };
 // clang-format on
 

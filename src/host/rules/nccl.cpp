@@ -45,12 +45,14 @@ void ignores_mismatch(const Host& host, Judgement& judgement) {
 void left_in_file(const Host& host, Judgement& judgement) {
   std::vector<std::string> seen;
   for (const auto& [name, setting] : host.process.settings.value_or({})) {
-    if (setting.where != "environment" && name.starts_with("NCCL_IB_")) seen.push_back(host::shown(name, setting));
+    if (setting.where != "environment" && (name.starts_with("NCCL_IB_") || name.starts_with("UCX_")))
+      seen.push_back(host::shown(name, setting));
   }
   if (seen.empty()) return;
-  judgement.found(Confidence::kPossible, "nccl.conf",
-                  "a file of the host or image changes how NCCL uses RDMA, which nobody sees in a job's environment",
-                  "see that these lines are wanted here, on all hosts alike", seen);
+  judgement.found(
+      Confidence::kPossible, "nccl.conf, ucx.conf",
+      "a file of the host or image changes how NCCL or UCX use RDMA, which nobody sees in a job's environment",
+      "see that these lines are wanted here, on all hosts alike", seen);
 }
 
 /// "2.28.9" as 22809, as NCCL counts versions.
@@ -258,7 +260,8 @@ constexpr std::array kNcclRules = {
          "A rank that could not open a device goes on with fewer than its peers expect: GPUs are busy, draw little power, and "
          "nothing moves.", ignores_mismatch},
     Rule{"TW-NCCL-003", Severity::kInfo, "settings in a file",
-         "NCCL reads /etc/nccl.conf and ~/.nccl.conf. Images come with experiments in them.", left_in_file},
+         "NCCL reads /etc/nccl.conf and ~/.nccl.conf (or NCCL_CONF_FILE), UCX ucx.conf in /etc/ucx, ~ and UCX_CONFIG_DIR. Images "
+         "come with experiments in them.", left_in_file},
     Rule{"TW-NCCL-004", Severity::kError, "NCCL 2.28.9 on a NIC that is not mlx5",
          "That version's search for GPU-initiated networking does not check the device's kind.", gin_crash},
     Rule{"TW-NCCL-010", Severity::kError, "the job runs over sockets", "One line of the log says so, and the job works.", fell_back},

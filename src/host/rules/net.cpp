@@ -23,9 +23,11 @@ void several_in_one_subnet(const Host& host, Judgement& judgement) {
     std::vector<std::string> names;
     bool strict = true;
     for (const PortView& view : ports) {
-      const bool inside = std::ranges::any_of(host.subnets, [&](const Subnet& other) {
-        return other.netdev == view.netdev->name && other.network == subnet.network && other.length == subnet.length;
-      });
+      // IPv6 answers for an address only where it is.
+      const bool inside = subnet.network.is_ipv4() && std::ranges::any_of(host.subnets, [&](const Subnet& other) {
+                            return other.netdev == view.netdev->name && other.network == subnet.network &&
+                                   other.length == subnet.length;
+                          });
       if (!inside || !view.netdev->arp_ignore) continue;
       names.push_back(view.netdev->name);
       strict = strict && is_strict(*view.netdev);
@@ -91,7 +93,7 @@ void crossed_rails(const Host& host, Judgement& judgement) {
       const bool seen = std::ranges::any_of(subnets, [&](const Subnet& other) {
         return other.network == subnet.network && other.length == subnet.length;
       });
-      if (subnet.netdev == view.netdev->name && !seen) subnets.push_back(subnet);
+      if (subnet.netdev == view.netdev->name && subnet.network.is_ipv4() && !seen) subnets.push_back(subnet);
     }
   }
   if (subnets.size() < 2) return;
@@ -104,6 +106,69 @@ void crossed_rails(const Host& host, Judgement& judgement) {
       "the rails are subnets of their own, and NCCL is told to connect NICs of different rails: where no router "
       "joins them, ibv_modify_qp times out, for some collectives and sizes only",
       "NCCL_CROSS_NIC=0", seen);
+}
+
+void silent_neighbours(const Host& host, Judgement& judgement) {
+  if (!host.neighbours) return;
+  for (const PortView& view : qos_ports(host)) {
+    std::vector<std::string> seen;
+    for (const Neighbour& one : *host.neighbours) {
+      const bool silent = one.state == "FAILED" || one.state == "INCOMPLETE";
+      if (silent && one.netdev == view.netdev->name && one.address.is_routable())
+        seen.push_back(
+            evidence(host.neighbours, fmt::format("{} dev {} {}", to_string(one.address), one.netdev, one.state)));
+    }
+    if (seen.empty()) continue;
+    judgement.found(Confidence::kPossible, view.netdev->name,
+                    "somebody here asked for an address on this interface and nobody answers: that host is down, on "
+                    "another VLAN or rail, or answers on another of its ports",
+                    fmt::format("arping -I {} ADDRESS, or ping -I {} ADDRESS; compare VLAN and subnet at both ends",
+                                view.netdev->name, view.netdev->name),
+                    seen);
+  }
+}
+
+/// Whether packets from `netdev` can go to `address`.
+bool has_route(const std::vector<Route>& routes, std::string_view netdev, const Address& address) {
+  return std::ranges::any_of(routes, [&](const Route& route) {
+    return route.netdev == netdev && route.network.is_ipv4() == address.is_ipv4() &&
+           address.same_subnet(route.network, route.length);
+  });
+}
+
+/// The interface that has an address as a GID.
+const Netdev* owner_of(const Host& host, const Address& address) {
+  for (const PortView& view : all_ports(host)) {
+    for (const Gid& gid : view.port->gids.value_or({})) {
+      if (gid.address == address && gid.netdev) return host.netdev(*gid.netdev);
+    }
+  }
+  return nullptr;
+}
+
+void no_route_to_peer(const Host& host, Judgement& judgement) {
+  if (!host.nccl_log) return;
+  for (const FailedConnect& failed : host.nccl_log->connects) {
+    const auto local = parse_address(failed.local_gid);
+    const auto remote = parse_address(failed.remote_gid);
+    const Netdev* netdev = local && remote ? owner_of(host, *local) : nullptr;
+    if (netdev == nullptr || !remote->is_routable()) continue;
+    if (!host.routes) {
+      judgement.unknown("routes of " + netdev->name, host.routes);
+      return;
+    }
+    if (has_route(*host.routes, netdev->name, *remote)) continue;
+    judgement.found(
+        Confidence::kLikely, netdev->name,
+        fmt::format("{} is in no subnet of {}, and no route from there leads to it: queue pairs between the two cannot "
+                    "be connected",
+                    to_string(*remote), netdev->name),
+        fmt::format("NCCL_CROSS_NIC=0 where rails are separate; else ip route add SUBNET via GATEWAY dev {}",
+                    netdev->name),
+        {fmt::format("{}:{}: {}", host.nccl_log->path, failed.line.number, failed.line.text),
+         evidence(host.routes, fmt::format("none on {} for {}", netdev->name, to_string(*remote)))});
+    return;
+  }
 }
 
 // clang-format off
@@ -122,6 +187,14 @@ constexpr std::array kNetRules = {
          "On a rail-only fabric NICs of different rails cannot reach each other. Ring all-reduces never try, gathers and "
          "all-to-alls do.",
          crossed_rails},
+    Rule{"TW-NET-005", Severity::kWarning, "a neighbour does not answer",
+         "Before a queue pair can be connected the kernel must know the peer's Ethernet address. FAILED and INCOMPLETE entries "
+         "are addresses that nobody answered for; they go away after a while.",
+         silent_neighbours},
+    Rule{"TW-NET-006", Severity::kError, "no route to the peer's GID",
+         "NCCL's log names both GIDs of a queue pair that could not be connected. Where the peer's is in another subnet, the "
+         "interface needs a route of its own to it: the default route of another interface does not count.",
+         no_route_to_peer},
 };
 // clang-format on
 

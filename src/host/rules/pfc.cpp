@@ -123,6 +123,35 @@ void pause_in_wrong_priority(const Host& host, Judgement& judgement) {
   }
 }
 
+void no_buffer_of_its_own(const Host& host, Judgement& judgement) {
+  for (const PortView& view : qos_ports(host)) {
+    const Qos& qos = view.netdev->qos;
+    if (!qos.pfc || !qos.buffer || !qos.buffer_bytes) continue;
+    for (unsigned priority = 0; priority < kPriorities; ++priority) {
+      if (!qos.pfc->test(priority)) continue;
+      const unsigned buffer = (*qos.buffer)[priority];
+      const std::uint32_t bytes = (*qos.buffer_bytes)[buffer];
+      bool shared = false;
+      for (unsigned other = 0; other < kPriorities; ++other)
+        shared = shared || (!qos.pfc->test(other) && (*qos.buffer)[other] == buffer);
+      if (bytes != 0 && !shared) continue;
+      judgement.found(
+          bytes == 0 ? Confidence::kCertain : Confidence::kLikely, view.netdev->name,
+          bytes == 0
+              ? fmt::format("the receive buffer of priority {} has no bytes: PFC cannot keep a packet", priority)
+              : fmt::format("priority {} shares its receive buffer with lossy ones: there is no threshold at which "
+                            "it alone is paused, nor room for what is still under way then",
+                            priority),
+          fmt::format(
+              "mlnx_qos -i {} --prio2buffer 0,0,0,1,0,0,0,0 and --buffer_size with room for the cable's length, or "
+              "--cable_len METRES and let the driver compute them",
+              view.netdev->name),
+          {evidence(qos.buffer, fmt::format("priority {} -> buffer {}", priority, buffer)),
+           evidence(qos.buffer_bytes, fmt::format("buffer {}: {} bytes", buffer, bytes))});
+    }
+  }
+}
+
 // clang-format off
 constexpr std::array kPfcRules = {
     Rule{"TW-PFC-001", Severity::kWarning, "no lossless priority",
@@ -149,6 +178,10 @@ constexpr std::array kPfcRules = {
          "Pauses that come for another priority than the host's lossless one are not obeyed, and RoCE packets are dropped "
          "in a class that somebody believes to be lossless.",
          pause_in_wrong_priority},
+    Rule{"TW-PFC-007", Severity::kWarning, "the lossless priority has no buffer of its own",
+         "PFC pauses a priority when its buffer is filled to a threshold, and needs room above it for packets that are under "
+         "way. mlx5 computes both from MTU and cable length for buffers that hold lossless priorities only.",
+         no_buffer_of_its_own},
 };
 // clang-format on
 

@@ -13,7 +13,8 @@ namespace {
 
 void low_memlock(const Host& host, Judgement& judgement) {
   constexpr std::uint64_t kEnough = std::uint64_t{1} << 30;
-  if (roce_ports(host).empty()) return;
+  const auto ports = roce_ports(host);
+  if (std::ranges::all_of(ports, [](const PortView& view) { return view.device->is_of_user_space(); })) return;
   const auto& limit = host.process.memlock_bytes;
   if (!limit) {
     judgement.unknown("locked memory limit", limit);
@@ -63,6 +64,18 @@ void two_verbs_libraries(const Host& host, Judgement& judgement) {
                   "let one be found only (LD_LIBRARY_PATH, RPATH)", seen);
 }
 
+void no_cma(const Host& host, Judgement& judgement) {
+  const bool shares_memory = std::ranges::any_of(
+      host.gpus, [](const Gpu& gpu) { return gpu.model && gpu.model->find("GB10") != std::string::npos; });
+  if (!shares_memory || !host.cma_bytes.is(0)) return;
+  judgement.found(
+      Confidence::kPossible, "CMA",
+      "this kernel sets no memory aside for contiguous allocation: on GB10 even small registrations then fail "
+      "with ENOMEM",
+      "another kernel of the platform (6.17.0-1031-nvidia in a public report), or cma=SIZE on its command line",
+      {evidence(host.cma_bytes, "CmaTotal: 0 kB")});
+}
+
 // clang-format off
 constexpr std::array kProcessRules = {
     Rule{"TW-PROC-001", Severity::kError, "too little memory may be locked",
@@ -74,6 +87,9 @@ constexpr std::array kProcessRules = {
          two_nccls},
     Rule{"TW-PROC-003", Severity::kWarning, "two libibverbs in one process",
          "A wheel or a container layer brought a second one.", two_verbs_libraries},
+    Rule{"TW-PROC-004", Severity::kWarning, "no memory for contiguous allocation",
+         "GB10 shares its memory between CPU and GPU, and registers it in contiguous pieces. One of its kernels came without "
+         "any (CmaTotal: 0 kB), and ibv_reg_mr failed for a kilobyte. On other machines 0 is usual and says nothing.", no_cma},
 };
 // clang-format on
 

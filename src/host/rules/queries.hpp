@@ -17,7 +17,7 @@ struct PortView {
   const Netdev* netdev = nullptr;  ///< null where it is not known
 
   [[nodiscard]] bool is_software() const {
-    return device->family == NicFamily::kRxe || device->family == NicFamily::kSiw;
+    return device->family == NicFamily::kRxe || device->family == NicFamily::kSiw || device->is_of_user_space();
   }
 };
 

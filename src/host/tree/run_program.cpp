@@ -89,6 +89,19 @@ bool drain(int output, Ps bound, std::string& text) {
   }
 }
 
+/// What a child printed until its end, or ETIMEDOUT. `answer` is given that and its exit status.
+template <class MakeAnswer>
+Answer answer_of(pid_t child, int output, Ps bound, MakeAnswer answer) {
+  std::string text;
+  const bool ended = drain(output, bound, text);
+  if (!ended) kill(-child, SIGKILL);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!ended) return {{}, ETIMEDOUT};
+  return WIFEXITED(status) ? answer(text, WEXITSTATUS(status)) : Answer{"it crashed", EIO};
+}
+
 }  // namespace
 
 Answer run_program(const std::vector<std::string>& words, Ps bound) {
@@ -101,15 +114,34 @@ Answer run_program(const std::vector<std::string>& words, Ps bound) {
   const Child child = start(path, words, {.output = input.get()});
   input.reset();
   if (child.error != 0) return {{}, child.error};
-  Answer answer;
-  const bool ended = drain(output.get(), bound, answer.text);
-  if (!ended) kill(-child.pid, SIGKILL);
-  int status = 0;
-  while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  return answer_of(child.pid, output.get(), bound, [](const std::string& text, int status) {
+    return status == 0 ? Answer{text, 0} : Answer{text.substr(0, text.find('\n')), EIO};
+  });
+}
+
+Answer run_apart(int (*body)(std::string& text), Ps bound) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return {{}, errno};
+  const UniqueFd output{ends[0]};
+  UniqueFd input{ends[1]};
+  const pid_t child = fork();
+  if (child < 0) return {{}, errno};
+  if (child == 0) {
+    setpgid(0, 0);
+    for (const int unwanted : {STDOUT_FILENO, STDERR_FILENO}) dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), unwanted);
+    std::string text;
+    const int error = body(text);
+    for (std::size_t done = 0; done < text.size();) {
+      const ssize_t wrote = write(input.get(), text.data() + done, text.size() - done);
+      if (wrote <= 0) break;
+      done += static_cast<std::size_t>(wrote);
+    }
+    _exit(error);
   }
-  if (!ended) return {{}, ETIMEDOUT};
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return answer;
-  return {answer.text.substr(0, answer.text.find('\n')), EIO};
+  input.reset();
+  return answer_of(child, output.get(), bound, [](const std::string& text, int status) {
+    return Answer{status == 0 ? text : "", status};
+  });
 }
 
 int run_detached(const std::string& script, const UniqueFd& lifeline) {

@@ -20,6 +20,9 @@ inline constexpr Ps kQuestionBound = 1 * kSecond;
 /// line it printed.
 [[nodiscard]] Answer run_program(const std::vector<std::string>& words, Ps bound = kQuestionBound);
 
+/// What `body` appends to its text, in a process of its own: it may hang or crash. It returns an errno.
+[[nodiscard]] Answer run_apart(int (*body)(std::string& text), Ps bound = kQuestionBound);
+
 /// A shell script in a session of its own, which outlives this process and its terminal.
 /// @param lifeline  the script reads it as descriptor 3
 /// @return errno; 0: it runs

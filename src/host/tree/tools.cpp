@@ -7,7 +7,9 @@
 #include "host/tree/dcb_netlink.hpp"
 #include "host/tree/ethtool_ioctl.hpp"
 #include "host/tree/folder_tree.hpp"
+#include "host/tree/neighbours_netlink.hpp"
 #include "host/tree/run_program.hpp"
+#include "host/tree/verbs_probe.hpp"
 
 namespace tensorwire::host {
 
@@ -15,6 +17,9 @@ namespace {
 
 Answer running_daemons(const std::string& subject);
 Answer kernel_symbols(const std::string& subject);
+Answer hypervisor(const std::string& subject);
+/// For what people attach to reports; a live host's own files say more.
+Answer given_only(const std::string& /*subject*/) { return {{}, ENOENT}; }
 
 struct Tool {
   std::string_view name;
@@ -28,8 +33,15 @@ constexpr std::array kTools = {
     Tool{tool::kDcbEts, "dcb -j ets show dev %", ask_dcb_ets},
     Tool{tool::kDcbx, "dcb -j dcbx show dev %", ask_dcbx},
     Tool{tool::kMlnxQos, "mlnx_qos -i %"},
+    Tool{tool::kNiccli, "niccli --dev % qos --ets --show"},
     Tool{tool::kEthtoolStatistics, "ethtool -S %", ethtool_statistics},
     Tool{tool::kEthtoolPause, "ethtool -a %", ethtool_pause},
+    Tool{tool::kVerbsDevices, "ibv_devinfo -v", verbs_devices},
+    Tool{tool::kDmabuf, "ibv_reg_dmabuf_mr(fd -1)", dmabuf_answers},
+    Tool{tool::kNeighbours, "ip neigh show", neighbours},
+    Tool{tool::kShowGids, "show_gids", given_only},
+    Tool{tool::kLspci, "lspci -vvv", given_only},
+    Tool{tool::kHypervisor, "grep -o hypervisor /proc/cpuinfo", hypervisor},
     Tool{tool::kDaemons, "pgrep -l lldpad", running_daemons},
     Tool{tool::kKernelSymbols, "grep ib_register_peer_memory_client /proc/kallsyms", kernel_symbols},
 };
@@ -65,6 +77,11 @@ Answer running_daemons(const std::string& /*subject*/) {
     if (read_file("/proc/" + name + "/comm").text == "lldpad\n") answer.text = "lldpad\n";
   }
   return answer;
+}
+
+Answer hypervisor(const std::string& /*subject*/) {
+  const Answer line = find_line("/proc/cpuinfo", " hypervisor");
+  return {line.text.empty() ? "" : "hypervisor\n", line.error};
 }
 
 Answer kernel_symbols(const std::string& /*subject*/) {

@@ -17,6 +17,13 @@ inline constexpr std::string_view kDcbx = "dcbx";
 inline constexpr std::string_view kMlnxQos = "mlnx_qos";
 inline constexpr std::string_view kEthtoolStatistics = "ethtool-statistics";
 inline constexpr std::string_view kEthtoolPause = "ethtool-pause";
+inline constexpr std::string_view kNiccli = "niccli";
+inline constexpr std::string_view kVerbsDevices = "ibv_devinfo";
+inline constexpr std::string_view kDmabuf = "dmabuf";
+inline constexpr std::string_view kNeighbours = "ip-neigh";
+inline constexpr std::string_view kShowGids = "show_gids";
+inline constexpr std::string_view kLspci = "lspci";
+inline constexpr std::string_view kHypervisor = "hypervisor";         ///< the CPU says that there is one
 inline constexpr std::string_view kDaemons = "daemons";               ///< which of those that change QoS run
 inline constexpr std::string_view kKernelSymbols = "kernel-symbols";  ///< which of those that GPUDirect needs exist
 }  // namespace tool
