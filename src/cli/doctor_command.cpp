@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
+#include <thread>
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "cli/doctor_status.hpp"
 #include "cli/doctor_watch.hpp"
 #include "cli/program.hpp"
@@ -15,6 +18,7 @@
 #include "host/record.hpp"
 #include "host/report.hpp"
 #include "host/rule_pages.hpp"
+#include "host/since.hpp"
 #include "host/tree/folder_tree.hpp"
 #include "host/tree/live_tree.hpp"
 
@@ -26,6 +30,7 @@ struct DoctorFlags {
   std::string root;
   std::string process = "self";
   std::string nccl_log;
+  std::string over;
   std::string colour = "auto";
   bool json = false;
   std::string folder;
@@ -56,9 +61,19 @@ host::Host read(host::Tree& tree, const DoctorFlags& flags) {
   return host;
 }
 
-int examine(const DoctorFlags& flags) {
+/// The host; its counters as what they moved by, where two looks are wanted.
+host::Host look(const DoctorFlags& flags) {
   const auto tree = open_tree(flags);
-  const host::Host host = read(*tree, flags);
+  if (flags.over.empty()) return read(*tree, flags);
+  if (!flags.root.empty()) throw Error{"--over", "a recording is one look"};
+  const Ps between = parse_duration(flags.over);
+  const host::Host before = read(*tree, flags);
+  std::this_thread::sleep_for(std::chrono::nanoseconds{between / kNanosecond});
+  return host::counted_since(before, read(*tree, flags));
+}
+
+int examine(const DoctorFlags& flags) {
+  const host::Host host = look(flags);
   const host::Diagnosis diagnosis = host::diagnose(host);
   const std::string text =
       flags.json ? host::report_json(host, diagnosis) : host::report_text(host, diagnosis, wants_colour(flags.colour));
@@ -111,6 +126,8 @@ void add_doctor(Command& parent, int& status) {
   doctor.option("--root", flags->root, "a recording, or a copy of a host's files, instead of this host");
   doctor.option("--pid", flags->process, "the process whose environment, limits and libraries are looked at");
   doctor.option("--nccl-log", flags->nccl_log, "a log of NCCL_DEBUG=INFO");
+  doctor.option("--over", flags->over,
+                "look twice, as far apart as 10s, and judge counters by what they moved in between");
   doctor.option("--color", flags->colour, "auto, always or never").shows_default();
   doctor.flag("--json", flags->json, "print JSON (docs/doctor.md)");
   doctor.runs([flags, &status] {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/json_text.hpp"
+#include "host/hidden.hpp"
 #include "host/parse/text.hpp"
 #include "host/writing.hpp"
 
@@ -103,11 +104,7 @@ std::string report_text(const Host& host, const Diagnosis& diagnosis, bool colou
   for (const RdmaDevice& device : host.rdma.value_or({})) {
     for (const RdmaPort& port : device.ports) text += device_line(device, port);
   }
-  if (host.in_container.is(true)) {
-    text +=
-        "  inside a container: interfaces of other network namespaces, daemons of the host and kernel symbols are "
-        "hidden\n";
-  }
+  for (const std::string& hidden : hidden_facts(host)) text += paragraph("hidden", hidden + " (this is a container)");
   for (const Finding& finding : diagnosis.findings) text += "\n" + finding_text(finding, colour);
   return text + unknown_text(diagnosis, paint);
 }
@@ -129,8 +126,9 @@ std::string finding_text(const Finding& finding, bool colour) {
 std::string report_json(const Host& host, const Diagnosis& diagnosis) {
   const auto devices =
       json_array(host.rdma.value_or({}), [](const RdmaDevice& device) { return json_quoted(device.name); });
-  return fmt::format(R"({{"version":1,"devices":{},"in_container":{},"findings":{},"unknown":{}}})", devices,
-                     host.in_container ? (*host.in_container ? "true" : "false") : "null",
+  return fmt::format(R"({{"version":1,"devices":{},"in_container":{},"hidden":{},"findings":{},"unknown":{}}})",
+                     devices, host.in_container ? (*host.in_container ? "true" : "false") : "null",
+                     json_array(hidden_facts(host), json_quoted),
                      json_array(diagnosis.findings, [](const Finding& finding) { return json_of(finding); }),
                      json_array(diagnosis.unknown, [](const Unknown& unknown) { return json_of(unknown); })) +
          "\n";

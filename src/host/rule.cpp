@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "host/rules/groups.hpp"
+#include "host/unread.hpp"
 
 namespace tensorwire::host {
 
@@ -58,6 +59,7 @@ Diagnosis diagnose(const Host& host) {
       rule.judge(host, judgement);
     }
   }
+  add_unread_facts(host, diagnosis);
   std::ranges::stable_sort(diagnosis.findings, std::ranges::greater{}, &Finding::severity);
   return diagnosis;
 }

@@ -8,9 +8,12 @@
 
 #include "base/error.hpp"
 #include "host/parse/counters.hpp"
+#include "host/parse/lspci.hpp"
 #include "host/parse/nccl_log.hpp"
+#include "host/parse/network.hpp"
 #include "host/parse/pci.hpp"
 #include "host/parse/qos_text.hpp"
+#include "host/parse/rdma_text.hpp"
 #include "host/parse/switch_counters.hpp"
 #include "host/read/read.hpp"
 #include "host/report.hpp"
@@ -58,6 +61,14 @@ void as_tool(std::string_view text) {
   static_cast<void>(parse_dcbx(text));
   static_cast<void>(parse_mlnx_qos(text));
   static_cast<void>(parse_switch_counters(text));
+  static_cast<void>(parse_niccli_qos(text));
+  static_cast<void>(parse_show_gids(text, ""));
+  static_cast<void>(parse_ibv_devinfo(text, ""));
+  static_cast<void>(parse_ipv4_routes(text));
+  static_cast<void>(parse_ipv6_routes(text));
+  static_cast<void>(parse_neighbours(text));
+  const auto devices = parse_lspci(text);
+  for (const LspciDevice& device : devices) static_cast<void>(path_of(device, devices));
   static_cast<void>(parse_ethtool_statistics(text));
   static_cast<void>(parse_nccl_conf(text));
   static_cast<void>(path_in(text));

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "host/test_host.hpp"
 #include "host/tree/tools.hpp"
 
@@ -85,6 +87,11 @@ TEST(Compare, EachPropertyIsSeen) {
     for (const Nic& nic : host.nics())
       host.gid(nic, 2, "2001:db8::1", "IB/RoCE v1").gid(nic, 3, "2001:db8::1", "RoCE v2");
   }));
+  EXPECT_TRUE(differs("addresses", [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "2"); })) << "RoCE v1 and v2";
+  EXPECT_TRUE(differs("addresses", [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "7"); })) << "an empty entry";
+  EXPECT_TRUE(differs("MTU of RDMA packets", [](TestHost& host) {
+    host.tool(tool::kVerbsDevices, "", "hca_id:\tmlx5_0\n\t\tport:\t1\n\t\t\tactive_mtu:\t\t1024 (3)\n");
+  }));
   EXPECT_TRUE(differs("trust", [](TestHost& host) { host.tool(tool::kDcbApp, "eth2", "{}"); }));
   EXPECT_TRUE(differs("DSCP to priority",
                       [](TestHost& host) { host.tool(tool::kDcbApp, "eth2", R"({"dscp_prio":[[46,3]]})"); }));
@@ -109,6 +116,37 @@ TEST(Compare, EachPropertyIsSeen) {
                                      return NamedProperties{"c", properties_of(host.facts())};
                                    }()});
   EXPECT_EQ(ofed.differences.at(0).property, "DSCP of CNPs");
+}
+
+TEST(CompareFieldCases, Nccl1526_MlxAndBroadcomTogether) {
+  const Comparison comparison = compare({healthy("a"), healthy("b"), healthy("c", Kind::kBroadcom)});
+  EXPECT_TRUE(std::ranges::any_of(comparison.differences, [](const Difference& one) {
+    return one.property == "kind of device" && one.outliers.at(0).hosts == std::vector<std::string>{"c"};
+  })) << comparison_text(comparison);
+}
+
+TEST(CompareFieldCases, Nccl709And1524_MtuOfOneHost) {
+  const Comparison comparison = compare({healthy("a"), healthy("b"), odd("c", [](TestHost& host) {
+                                           for (const Nic& nic : host.nics()) host.file(nic.net() + "/mtu", "1500\n");
+                                         })});
+  ASSERT_EQ(comparison.differences.size(), 1U);
+  EXPECT_EQ(comparison.differences[0].property, "MTU");
+  EXPECT_EQ(comparison.differences[0].outliers.at(0).hosts, std::vector<std::string>{"c"});
+}
+
+TEST(CompareFieldCases, Nccl2428_OneHostHasFewerDevices) {
+  const Comparison comparison =
+      compare({healthy("a"), healthy("b"),
+               odd("c", [](TestHost& host) { host.file(host.nic().port() + "/state", "1: DOWN\n"); })});
+  ASSERT_FALSE(comparison.differences.empty());
+  EXPECT_EQ(comparison.differences[0].property, "RDMA devices");
+}
+
+TEST(CompareFieldCases, Ainode89_DeviceListsDiffer) {
+  const Comparison comparison =
+      compare({healthy("a"), healthy("b"), odd("c", [](TestHost& host) { host.set("NCCL_IB_HCA", "mlx5_1,mlx5_0"); })});
+  ASSERT_EQ(comparison.differences.size(), 1U);
+  EXPECT_EQ(comparison.differences[0].property, "NCCL_IB_HCA");
 }
 
 }  // namespace

@@ -5,9 +5,12 @@
 #include <cerrno>
 #include <set>
 
+#include "host/hidden.hpp"
+#include "host/read/read.hpp"
 #include "host/report.hpp"
 #include "host/rule.hpp"
 #include "host/rule_case.hpp"
+#include "host/since.hpp"
 #include "host/tree/tools.hpp"
 
 namespace tensorwire::host::test {
@@ -81,6 +84,60 @@ TEST(Rules, WhatCannotBeReadIsUnknownAndNoVerdict) {
       unread([](TestHost& host) { host.file("/sys/bus/pci/devices/0000:3c:00.0/config", std::string(64, '\0')); });
   EXPECT_TRUE(is_unknown(without_root, "GDR-001"));
   EXPECT_TRUE(without_root.findings.empty());
+}
+
+TEST(Rules, JudgeCountersByWhatTheyMovedBetweenTwoLooks) {
+  const auto look = [](std::uint64_t pauses, std::uint64_t packets) {
+    TestHost host{Kind::kMlx5};
+    host.statistics(host.nic(),
+                    {{"tx_pause_storm_error_events", 2}, {"tx_prio3_pause", pauses}, {"rx_prio3_packets", packets}});
+    return host.facts();
+  };
+  const Host before = look(9'000'000, 250'000'000);
+  EXPECT_EQ(ids_of(diagnose(before)), (std::set<std::string>{"PFC-004", "PFC-005"})) << "all that ever was";
+  EXPECT_TRUE(ids_of(diagnose(counted_since(before, look(9'000'000, 251'000'000)))).empty()) << "nothing goes on";
+  EXPECT_EQ(ids_of(diagnose(counted_since(before, look(9'050'000, 251'000'000)))), std::set<std::string>{"PFC-005"});
+  EXPECT_TRUE(ids_of(diagnose(counted_since(before, look(5, 10)))).empty()) << "the driver was loaded anew";
+}
+
+TEST(Rules, EveryFactThatCannotBeReadIsListed) {
+  const std::string pci = "/sys/bus/pci/devices/";
+  for (const auto& [path, id] : std::vector<std::pair<std::string, std::string>>{
+           {"/sys/class/infiniband/mlx5_0/ports/1/state", "DEV-004"},
+           {"/sys/class/infiniband/mlx5_0/ports/1/link_layer", "DEV-005"},
+           {"/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/3", "GID-002"},
+           {"/sys/class/infiniband_verbs/uverbs0/abi_version", "DEV-003"},
+           {"/sys/class/net/eth2/mtu", "MTU-001"},
+           {"/sys/class/net/eth2/ecn/roce_np/enable/3", "ECN-001"},
+           {"/proc/sys/net/ipv4/conf/eth2/arp_ignore", "NET-001"},
+           {"/proc/net/route", "NET-001"},
+           {"/proc/target/environ", "NCCL-001"},
+           {"/proc/target/maps", "PROC-002"},
+           {"/proc/driver/nvidia/version", "GDR-003"},
+           {pci + "0000:3d:00.0/current_link_speed", "LINK-001"},
+           {pci + "0000:3e:00.0/current_link_width", "LINK-002"},
+           {pci + "0000:3e:00.0/resource", "GDR-007"},
+           {pci + "0000:3d:00.0/config", "GDR-008"}}) {
+    for (const bool garbled : {false, true}) {
+      if (garbled && (path.ends_with("environ") || path.ends_with("maps"))) continue;  // any bytes may stand there
+      TestHost host{Kind::kOfed};
+      if (garbled) host.file(path, "\xff\xfe");
+      Recording& tree = host.tree();
+      if (!garbled) tree.put(Ask::kText, path, {{}, EACCES});
+      EXPECT_TRUE(is_unknown(diagnose(read_host(tree)), id)) << path << (garbled ? " is garbage" : " is refused");
+    }
+  }
+}
+
+TEST(Rules, AContainerSaysWhatIsHiddenFromIt) {
+  TestHost host{Kind::kMlx5};
+  EXPECT_TRUE(hidden_facts(host.facts()).empty());
+  host.file("/.dockerenv", "");
+  for (const char* index : {"0", "1", "2", "3"}) host.fails(host.nic().port() + "/gid_attrs/ndevs/" + index, EINVAL);
+  host.tree().put(Ask::kOpens, "/dev/infiniband/uverbs1", {{}, EPERM});
+  const std::string text = report_text(host.facts(), {}, false);
+  for (const char* part : {"whether lldpad runs", "the interface of mlx5_0:1", "the device node of mlx5_1", "debugfs"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in " << text;
 }
 
 TEST(Rules, EachHasItsOwnId) {

@@ -306,7 +306,8 @@ TestHost& TestHost::log(const std::string& text) {
 }
 
 TestHost& TestHost::shows(const std::string& device) {
-  shown_devices_ += "hca_id:\t" + device + "\n\ttransport:\t\t\tInfiniBand (0)\n";
+  shown_devices_ +=
+      "hca_id:\t" + device + "\n\ttransport:\t\t\tInfiniBand (0)\n\t\tport:\t1\n\t\t\tactive_mtu:\t\t4096 (5)\n";
   return tool(tool::kVerbsDevices, "", shown_devices_);
 }
 

@@ -110,6 +110,35 @@ TEST(Recording, GarbageInAnyFileIsNoCrashAndNoVerdictAboutIt) {
   }
 }
 
+/// One answer of a healthy host is spoilt, each in turn: what is not known of it gives no verdict.
+class Spoilt : public testing::TestWithParam<Kind> {};
+
+TEST_P(Spoilt, OneAnswerGivesNoVerdict) {
+  const std::string garbage{"\xff\xfe\x00\x01 garbage \x7f", 14};
+  TestHost healthy{GetParam()};
+  const std::string text = healthy.tree().to_text();
+  Recording whole = Recording::from_text(text, "healthy");
+  std::vector<std::pair<Ask, std::string>> questions;
+  whole.filter([&questions](Ask kind, std::string_view name, Answer& answer) {
+    if (answer.ok()) questions.emplace_back(kind, name);
+    return true;
+  });
+  for (const auto& [kind, name] : questions) {
+    for (const Answer& bad : {Answer{{}, EACCES}, Answer{{}, EIO}, Answer{garbage, 0}}) {
+      if (kind == Ask::kOpens) continue;  // that a node cannot be opened is a verdict
+      Recording tree = Recording::from_text(text, "healthy");
+      tree.put(kind, name, bad);
+      const Host host = read_host(tree);
+      const Diagnosis diagnosis = diagnose(host);
+      EXPECT_TRUE(diagnosis.findings.empty())
+          << static_cast<char>(kind) << " " << name << " is " << (bad.ok() ? "garbage" : bad.why()) << ": "
+          << report_json(host, diagnosis);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, Spoilt, testing::Values(Kind::kMlx5, Kind::kOfed, Kind::kBroadcom));
+
 TEST(Recording, WithEverythingRefusedThereIsNoVerdict) {
   TestHost host{Kind::kMlx5};
   Recording& tree = host.tree();

@@ -9,6 +9,7 @@ wrong, or 77 with the reason where this machine cannot run it. README.md beside 
 import argparse
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 
+import doctor
 import kernel
 import machine
 from machine import Failure
@@ -79,7 +81,7 @@ class Judge:
     def __init__(self, arguments, folder):
         self.program, self.libraries = arguments.program, arguments.build / "lib/tensorwire"
         self.seed, self.folder, self.keep = arguments.seed, folder, arguments.keep_capture
-        self.machine = machine.Machine(folder, self.program)
+        self.machine = machine.Machine(folder, self.program, arguments.build / "bin/tensorwire")
         print(f"the machine was up after {self.machine.boot_seconds:.1f} s", flush=True)
 
     def run(self, case, initiator):
@@ -175,20 +177,27 @@ def check_capture(path):
     return ", ".join(told)
 
 
+def all_tests(bench):
+    """(what its line begins with, what makes the rest of that line) of every case, and of the doctor in the machine."""
+    yield "doctor, on the kernel's rxe", doctor.Doctor(bench.machine).run
+    for case in CASES:
+        for initiator in case.initiators:
+            shown = {"here": "soft HCA asks rxe", "there": "rxe asks soft HCA"}[initiator]
+            yield f"{case.name}, {shown}", functools.partial(bench.run, case, initiator)
+
+
 def judge(arguments, folder):
     machine.make_tap()
     bench = Judge(arguments, folder)
     failed = 0
-    for case in CASES:
-        for initiator in case.initiators:
-            shown = {"here": "soft HCA asks rxe", "there": "rxe asks soft HCA"}[initiator]
-            if arguments.only and arguments.only not in f"{case.name}, {shown}":
-                continue
-            try:
-                print(f"{case.name}, {shown}: {bench.run(case, initiator)}", flush=True)
-            except (Failure, OSError) as failure:
-                failed += 1
-                print(f"FAILED: {case.name}, {shown}, seed {arguments.seed}: {failure}", flush=True)
+    for name, test in all_tests(bench):
+        if arguments.only and arguments.only not in name:
+            continue
+        try:
+            print(f"{name}: {test()}", flush=True)
+        except (Failure, OSError) as failure:
+            failed += 1
+            print(f"FAILED: {name}, seed {arguments.seed}: {failure}", flush=True)
     if failed:
         print(f"the machine's console:\n{bench.machine.console()}")
     bench.machine.stop()

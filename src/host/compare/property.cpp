@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <optional>
 #include <set>
 
@@ -28,14 +29,47 @@ std::optional<std::string> over_ports(const std::vector<PortView>& ports, TextOf
   return joined(values);
 }
 
-std::optional<std::string> gid_families(const Host& host) {
-  return over_ports(roce_ports(host), [](const PortView& view) -> std::optional<std::string> {
+std::string family_and_version(const Gid& gid) {
+  const char* family = gid.address.is_ipv4() ? "IPv4" : gid.address.is_ipv6_link_local() ? "link-local" : "IPv6";
+  return fmt::format("RoCE {} over {}", gid.is_v2() ? "v2" : "v1", family);
+}
+
+/// Of the entry that a job speaks from: the pinned one, else the one that NCCL finds.
+std::optional<std::string> gids_in_use(const Host& host) {
+  const Setting* pin = host.process.setting("NCCL_IB_GID_INDEX");
+  constexpr unsigned kAutomatic = UINT_MAX;
+  const unsigned index = pin != nullptr ? c_number(pin->value).value_or(kAutomatic) : kAutomatic;
+  return over_ports(roce_ports(host), [&](const PortView& view) -> std::optional<std::string> {
     if (!view.port->gids) return std::nullopt;
-    std::set<std::string> families;
-    for (const Gid& gid : *view.port->gids) {
-      if (gid.is_usable()) families.insert(gid.address.is_ipv4() ? "IPv4" : "IPv6");
+    if (index == kAutomatic) {
+      const Gid* best = best_gid(*view.port);
+      return best != nullptr ? family_and_version(*best) : "none that is routable";
     }
-    return families.empty() ? "none that is routable" : fmt::format("RoCE v2 over {}", fmt::join(families, " and "));
+    const auto gid = std::ranges::find(*view.port->gids, index, &Gid::index);
+    if (gid == view.port->gids->end()) return fmt::format("an empty entry ({})", index);
+    return gid->version ? std::optional{family_and_version(*gid)} : std::nullopt;
+  });
+}
+
+std::optional<std::string> active_mtus(const Host& host) {
+  return over_ports(roce_ports(host), [](const PortView& view) -> std::optional<std::string> {
+    return view.port->active_mtu ? std::optional{std::to_string(*view.port->active_mtu)} : std::nullopt;
+  });
+}
+
+std::optional<std::string> buffers(const Host& host) {
+  return over_ports(qos_ports(host), [](const PortView& view) -> std::optional<std::string> {
+    const auto& sizes = view.netdev->qos.buffer_bytes;
+    return sizes ? std::optional{fmt::format("{}", fmt::join(*sizes, ","))} : std::nullopt;
+  });
+}
+
+std::optional<std::string> parameters_of_dcqcn(const Host& host) {
+  return over_ports(roce_ports(host), [](const PortView& view) -> std::optional<std::string> {
+    if (!view.device->dcqcn || view.device->dcqcn->empty()) return std::nullopt;
+    std::vector<std::string> parts;
+    for (const auto& [name, value] : *view.device->dcqcn) parts.push_back(fmt::format("{}={}", name, value));
+    return fmt::format("{}", fmt::join(parts, " "));
   });
 }
 
@@ -140,12 +174,15 @@ struct Property {
 
 // clang-format off
 constexpr std::array kProperties = {
-    Property{{"addresses", Severity::kError, "queue pairs between IPv4 and IPv6 GIDs cannot be connected (EINVAL)"}, gid_families},
+    Property{{"addresses", Severity::kError, "queue pairs between IPv4 and IPv6 GIDs, or RoCE v1 and v2, cannot be connected (EINVAL)"}, gids_in_use},
+    Property{{"MTU of RDMA packets", Severity::kError, "the larger packets end in a local access violation or IBV_WC_LOC_LEN_ERR since NCCL 2.20"}, active_mtus},
     Property{{"MTU", Severity::kError, "packets of the larger side are dropped, or fail with a local access violation since NCCL 2.20: set one MTU everywhere"}, mtus},
     Property{{"trust", Severity::kError, "packets ride in different priorities at different hosts"}, trusts},
     Property{{"lossless priorities", Severity::kError, "a class that is lossless at one end only is lossy"}, lossless},
     Property{{"DSCP to priority", Severity::kError, "the same DSCP leads to different priorities"}, dscp_maps},
     Property{{"DSCP of CNPs", Severity::kWarning, "congestion notifications ride in different classes"}, cnp_dscps},
+    Property{{"receive buffers", Severity::kWarning, "PFC's thresholds follow from them"}, buffers},
+    Property{{"DCQCN", Severity::kWarning, "hosts that slow down less than others take the rate of those"}, parameters_of_dcqcn},
     Property{{"RDMA devices", Severity::kError, "NCCL expects as many devices on every host (see NCCL_IGNORE_NET_MISMATCH)"}, device_count},
     Property{{"kind of device", Severity::kWarning, "the slowest device sets the pace, and families differ in GID tables and errors"}, device_kinds},
     Property{{"subnets", Severity::kInfo, "hosts in other subnets need routes between the RDMA interfaces"}, subnets},

@@ -23,6 +23,7 @@ GpuDriver read_gpu_driver(Tree& tree) {
   const std::string version = "/proc/driver/nvidia/version";
   driver.version = fact_in_file(tree, version, driver_version_in);
   driver.open_kernel_modules = fact_in_file(tree, version, [](std::string_view text) {
+    if (text.find("NVRM version:") == std::string_view::npos) return std::optional<bool>{};
     return std::optional{text.find("Open Kernel Module") != std::string_view::npos};
   });
   const std::string peers = "/sys/kernel/mm/memory_peers/";

@@ -43,7 +43,9 @@ std::vector<Subnet> subnets_of(const std::vector<Route>& routes) {
 
 Host read_host(Tree& tree) {
   Host host;
-  host.kernel = line_in(tree, "/proc/sys/kernel/osrelease");
+  host.kernel = fact_in_file(tree, "/proc/sys/kernel/osrelease", [](std::string_view text) {
+    return leading_number(text) ? std::optional{std::string{trimmed(text)}} : std::nullopt;
+  });
   host.in_container = read_in_container(tree);
   host.rdma_nodes = exists(tree.names("/dev/infiniband"), "/dev/infiniband");
   host.virtual_machine = fact_of_tool(tree, tool::kHypervisor, "",

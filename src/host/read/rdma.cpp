@@ -50,7 +50,8 @@ Fact<std::vector<Gid>> read_gids(Tree& tree, const std::string& port) {
     // With one entry unread nothing can be said of the table: it may be the one that matters.
     if (!text.ok()) return Fact<std::vector<Gid>>::unknown(text.why(), folder + "/" + name);
     const auto address = parse_address(trimmed(text.text));
-    if (!index || !address || address->is_zero()) continue;
+    if (!address) return Fact<std::vector<Gid>>::unknown(std::string{kNotUnderstood}, folder + "/" + name);
+    if (!index || address->is_zero()) continue;
     gids.push_back({*index, *address, fact_in_file(tree, port + "/gid_attrs/types/" + name, gid_version_in),
                     line_in(tree, port + "/gid_attrs/ndevs/" + name)});
   }
@@ -160,6 +161,11 @@ Fact<std::vector<RdmaDevice>> read_rdma_devices(Tree& tree) {
   const Answer names = tree.names(folder);
   if (exists(names, folder).is(false)) return {{}, folder};
   if (!names.ok()) return Fact<std::vector<RdmaDevice>>::unknown(names.why(), folder);
+  const auto is_name = [](std::string_view name) {
+    return std::ranges::all_of(name, [](char c) { return c > ' ' && c < '\x7f' && c != '/'; });
+  };
+  if (!std::ranges::all_of(lines_of(names.text), is_name))
+    return Fact<std::vector<RdmaDevice>>::unknown(std::string{kNotUnderstood}, folder);
   std::vector<RdmaDevice> devices;
   for (const std::string_view name : lines_of(names.text)) devices.push_back(read_rdma_device(tree, std::string{name}));
   return {std::move(devices), folder};

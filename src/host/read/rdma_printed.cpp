@@ -93,6 +93,8 @@ void add_printed_devices(Tree& tree, Host& host) {
                                                  : Fact<bool>::unknown(verbs.why(), where);
   host.verbs_devices = fact_of(verbs, where, [&](std::string_view text) {
     const auto printed = parse_ibv_devinfo(text, where);
+    const bool says_none = trimmed(text).empty() || text.find("No IB devices found") != std::string_view::npos;
+    if (printed.empty() && !says_none) return std::optional<std::vector<std::string>>{};
     merge(printed, where, devices);
     std::vector<std::string> names;
     for (const PrintedDevice& one : printed) names.push_back(one.name);

@@ -138,7 +138,7 @@ void no_way_to_gpu_memory(const Host& host, Judgement& judgement) {
 void peermem_without_api(const Host& host, Judgement& judgement) {
   const GpuDriver& driver = host.gpu_driver;
   if (!wants_gpudirect(host) || !driver.nvidia_peermem.is(true) || !driver.peer_memory_api.is(false)) return;
-  if (has_dmabuf(host)) return;
+  if (!driver.open_kernel_modules || has_dmabuf(host)) return;
   judgement.found(Confidence::kLikely, "GPUDirect",
                   "nvidia-peermem is loaded, but this kernel's ib_core has no interface for it: the module was built "
                   "against another ib_core and does nothing",
@@ -155,7 +155,9 @@ void nccl_overlooks_peermem(const Host& host, Judgement& judgement) {
   const int minor = parts.size() < 2 ? 99 : leading_number(parts[1]).value_or(99);
   const int patch = parts.size() < 3 ? 0 : leading_number(parts[2]).value_or(0);
   const bool old = leading_number(parts[0]).value_or(0) == 2 && (minor < 22 || (minor == 22 && patch <= 3));
-  if (!old || has_dmabuf(host) || !driver.nvidia_peermem.is(true) || !driver.legacy_peermem.is(false)) return;
+  if (!old || !driver.open_kernel_modules || has_dmabuf(host) || !driver.nvidia_peermem.is(true) ||
+      !driver.legacy_peermem.is(false))
+    return;
   judgement.found(
       Confidence::kCertain, "NCCL",
       "NCCL up to 2.22.3 looks for peer memory under /sys/kernel/mm/memory_peers only, where nvidia-peermem "
@@ -166,6 +168,11 @@ void nccl_overlooks_peermem(const Host& host, Judgement& judgement) {
 }
 
 void gpu_far_from_nics(const Host& host, Judgement& judgement) {
+  for (const PortView& view : all_ports(host)) {
+    if (view.is_software() || view.device->pci_address) continue;
+    judgement.unknown("PCI address of " + view.device->name, view.device->pci_address);
+    return;  // it may be the near one
+  }
   for (const Gpu& gpu : host.gpus) {
     if (is_geforce(gpu) || is_integrated(gpu) || host.nics.empty()) continue;
     std::optional<Distance> nearest;

@@ -47,11 +47,10 @@ void flapping_link(const Host& host, Judgement& judgement) {
     std::vector<std::string> seen;
     if (of_driver) seen.push_back(evidence(statistics, fmt::format("link_down_events_phy: {}", *of_driver)));
     if (of_port) seen.push_back(fmt::format("{}/counters/link_downed: {}", view.port->path, *of_port));
-    judgement.found(
-        Confidence::kLikely, view.device->name,
-        "the link went down many times since the driver was loaded: each time the GID table is built anew and "
-        "queue pairs run into their retry limit",
-        "change cable or transceiver, look at the switch port; `dmesg | grep -i link` has the times", seen);
+    judgement.found(Confidence::kLikely, view.device->name,
+                    "the link went down many times: each time the GID table is built anew and "
+                    "queue pairs run into their retry limit",
+                    "change cable or transceiver, look at the switch port; `dmesg | grep -i link` has the times", seen);
   }
 }
 

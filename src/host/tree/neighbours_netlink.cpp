@@ -23,7 +23,7 @@ namespace {
 
 constexpr timeval kNeighbourBound{.tv_sec = 1, .tv_usec = 0};
 
-constexpr std::array kStates = {
+constexpr std::array kNeighbourStates = {
     std::pair{NUD_INCOMPLETE, std::string_view{"INCOMPLETE"}}, std::pair{NUD_REACHABLE, std::string_view{"REACHABLE"}},
     std::pair{NUD_STALE, std::string_view{"STALE"}},           std::pair{NUD_DELAY, std::string_view{"DELAY"}},
     std::pair{NUD_PROBE, std::string_view{"PROBE"}},           std::pair{NUD_FAILED, std::string_view{"FAILED"}},
@@ -42,7 +42,7 @@ int take_neighbour(nl_msg* message, void* to) {
       inet_ntop(neighbour->ndm_family, nla_data(address), text, sizeof text) == nullptr ||
       if_indextoname(static_cast<unsigned>(neighbour->ndm_ifindex), interface) == nullptr)
     return NL_SKIP;
-  for (const auto& [bit, name] : kStates) {
+  for (const auto& [bit, name] : kNeighbourStates) {
     if ((neighbour->ndm_state & bit) == 0) continue;
     static_cast<Answer*>(to)->text += fmt::format("{} dev {} {}\n", text, interface, name);
     break;

@@ -17,7 +17,7 @@ namespace {
 
 /// The calls, as they are exported: what verbs.h makes inline would refer to symbols that this program is not linked
 /// to.
-struct Verbs {
+struct VerbsCalls {
   ibv_device** (*get_device_list)(int*);
   const char* (*get_device_name)(ibv_device*);
   ibv_context* (*open_device)(ibv_device*);
@@ -29,24 +29,24 @@ struct Verbs {
 };
 
 template <class Call>
-bool find(void* library, Call& call, const char* name, const char* version) {
+bool find_call(void* library, Call& call, const char* name, const char* version) {
   void* symbol = dlvsym(library, name, version);
   std::memcpy(&call, &symbol, sizeof call);
   return symbol != nullptr;
 }
 
 /// @return errno
-int load(Verbs& verbs) {
+int load_verbs(VerbsCalls& verbs) {
   void* library = dlopen("libibverbs.so.1", RTLD_NOW);
   if (library == nullptr) return ENOENT;
-  find(library, verbs.query_gid_table, "_ibv_query_gid_table", "IBVERBS_1.11");
-  find(library, verbs.reg_dmabuf_mr, "ibv_reg_dmabuf_mr", "IBVERBS_1.12");
-  const bool all = find(library, verbs.get_device_list, "ibv_get_device_list", "IBVERBS_1.1") &&
-                   find(library, verbs.get_device_name, "ibv_get_device_name", "IBVERBS_1.1") &&
-                   find(library, verbs.open_device, "ibv_open_device", "IBVERBS_1.1") &&
-                   find(library, verbs.query_device, "ibv_query_device", "IBVERBS_1.1") &&
-                   find(library, verbs.query_port, "ibv_query_port", "IBVERBS_1.1") &&
-                   find(library, verbs.alloc_pd, "ibv_alloc_pd", "IBVERBS_1.1");
+  find_call(library, verbs.query_gid_table, "_ibv_query_gid_table", "IBVERBS_1.11");
+  find_call(library, verbs.reg_dmabuf_mr, "ibv_reg_dmabuf_mr", "IBVERBS_1.12");
+  const bool all = find_call(library, verbs.get_device_list, "ibv_get_device_list", "IBVERBS_1.1") &&
+                   find_call(library, verbs.get_device_name, "ibv_get_device_name", "IBVERBS_1.1") &&
+                   find_call(library, verbs.open_device, "ibv_open_device", "IBVERBS_1.1") &&
+                   find_call(library, verbs.query_device, "ibv_query_device", "IBVERBS_1.1") &&
+                   find_call(library, verbs.query_port, "ibv_query_port", "IBVERBS_1.1") &&
+                   find_call(library, verbs.alloc_pd, "ibv_alloc_pd", "IBVERBS_1.1");
   return all ? 0 : ELIBBAD;
 }
 
@@ -54,8 +54,8 @@ int load(Verbs& verbs) {
 /// @return errno
 template <class Use>
 int for_each_device(Use use) {
-  Verbs verbs{};
-  if (const int error = load(verbs); error != 0) return error;
+  VerbsCalls verbs{};
+  if (const int error = load_verbs(verbs); error != 0) return error;
   ibv_device** devices = verbs.get_device_list(nullptr);
   if (devices == nullptr) return errno != 0 ? errno : ENOSYS;
   for (; *devices != nullptr; ++devices) use(verbs, verbs.get_device_name(*devices), verbs.open_device(*devices));
@@ -77,7 +77,7 @@ const char* shown_state(ibv_port_state state) {
   }
 }
 
-void add_gids(const Verbs& verbs, ibv_context* context, unsigned port, std::string& text) {
+void add_gids(const VerbsCalls& verbs, ibv_context* context, unsigned port, std::string& text) {
   std::array<ibv_gid_entry, 512> entries{};
   if (verbs.query_gid_table == nullptr) return;
   const ssize_t count = verbs.query_gid_table(context, entries.data(), entries.size(), 0, sizeof entries[0]);
@@ -92,7 +92,7 @@ void add_gids(const Verbs& verbs, ibv_context* context, unsigned port, std::stri
   }
 }
 
-void add_port(const Verbs& verbs, ibv_context* context, unsigned number, std::string& text) {
+void add_port(const VerbsCalls& verbs, ibv_context* context, unsigned number, std::string& text) {
   ibv_port_attr port{};
   if (verbs.query_port(context, static_cast<std::uint8_t>(number), reinterpret_cast<_compat_ibv_port_attr*>(&port)) !=
       0)
@@ -107,7 +107,7 @@ void add_port(const Verbs& verbs, ibv_context* context, unsigned number, std::st
 }
 
 int print_devices(std::string& text) {
-  return for_each_device([&text](const Verbs& verbs, const char* name, ibv_context* context) {
+  return for_each_device([&text](const VerbsCalls& verbs, const char* name, ibv_context* context) {
     text += fmt::format("hca_id:\t{}\n", name);
     ibv_device_attr device{};
     if (context == nullptr || verbs.query_device(context, &device) != 0) return;
@@ -117,7 +117,7 @@ int print_devices(std::string& text) {
 }
 
 int try_dmabuf(std::string& text) {
-  return for_each_device([&text](const Verbs& verbs, const char* name, ibv_context* context) {
+  return for_each_device([&text](const VerbsCalls& verbs, const char* name, ibv_context* context) {
     ibv_pd* domain = context != nullptr ? verbs.alloc_pd(context) : nullptr;
     if (domain == nullptr) return;
     errno = EOPNOTSUPP;  // a library without the call
