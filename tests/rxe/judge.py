@@ -81,7 +81,8 @@ class Judge:
     def __init__(self, arguments, folder):
         self.program, self.libraries = arguments.program, arguments.build / "lib/tensorwire"
         self.seed, self.folder, self.keep = arguments.seed, folder, arguments.keep_capture
-        self.machine = machine.Machine(folder, self.program, arguments.build / "bin/tensorwire")
+        self.doctor = arguments.build.resolve() / "bin/tensorwire"
+        self.machine = machine.Machine(folder, self.program, self.doctor)
         print(f"the machine was up after {self.machine.boot_seconds:.1f} s", flush=True)
 
     def run(self, case, initiator):
@@ -179,7 +180,7 @@ def check_capture(path):
 
 def all_tests(bench):
     """(what its line begins with, what makes the rest of that line) of every case, and of the doctor in the machine."""
-    yield "doctor, on the kernel's rxe", doctor.Doctor(bench.machine).run
+    yield "doctor, on the kernel's rxe", doctor.Doctor(bench.machine, bench.doctor).run
     for case in CASES:
         for initiator in case.initiators:
             shown = {"here": "soft HCA asks rxe", "there": "rxe asks soft HCA"}[initiator]

@@ -141,8 +141,9 @@ def prepare_kernel(folder):
     return image, next(folder.glob("tree/**/lib/modules/*"))
 
 
-def write_initramfs(path, modules, init, programs):
-    """`init` is the text of the first process; `programs` are names in /bin and paths on this host."""
+def write_initramfs(path, modules, init, programs, at_home=()):
+    """`init` is the text of the first process; `programs` are names in /bin and paths on this host. Those that are `at_home`
+    look for their libraries from where they lie, and lie there in the machine, too."""
     archive = Archive()
     for name in ("proc", "sys", "dev", "run", "tmp", "sbin"):
         archive.add(name, 0o040755)
@@ -150,6 +151,8 @@ def write_initramfs(path, modules, init, programs):
     archive.add("bin/busybox", 0o100755, pathlib.Path(required("busybox", "busybox-static")).read_bytes())
     for name, program in programs.items():
         archive.add_program(program, f"bin/{name}")
+    for program in at_home:
+        archive.add_program(program)
     provider = next(pathlib.Path("/usr/lib").glob("*/libibverbs/librxe-*.so"), None)
     if provider is None:
         raise Unavailable("libibverbs has no driver for rxe (package ibverbs-providers)")

@@ -56,20 +56,13 @@ def make_tap():
         raise kernel.Unavailable(f"no tap device can be made: {error.stderr.decode().strip()}") from None
 
 
-def stripped(program, folder):
-    """A copy without debug information: the emulated machine would spend seconds to copy that."""
-    copy = folder / f"{program.name}.stripped"
-    kernel.run(kernel.required("strip", "binutils"), "-o", copy, program)
-    return copy
-
-
 class Machine:
     def __init__(self, folder, program, doctor):
         """`doctor`: the tensorwire program, for tests/rxe/doctor.py."""
         qemu = kernel.required("qemu-system-x86_64", "qemu-system-x86")
         programs = {name: kernel.required(name, "iproute2") for name in ("tc", "rdma")}
         image, modules = kernel.prepare_kernel(folder)
-        kernel.write_initramfs(folder / "initramfs", modules, INIT, {**programs, "rxe_peer": program, "tensorwire": stripped(doctor, folder)})
+        kernel.write_initramfs(folder / "initramfs", modules, INIT, {**programs, "rxe_peer": program}, at_home=[doctor])
         self.log = folder / "console.log"
         began = time.monotonic()
         with open(self.log, "wb") as console:
