@@ -63,6 +63,8 @@ def main(arguments):
     library = os.environ.get("TENSORWIRE_LIBRARY") or pathlib.Path(os.environ.get("TW_BUILD_DIR", PROJECT / "build/release"),
                                                                    "lib/libtensorwire.so.0")
     path = [PROJECT / "python", *([found] if found else []), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # to compile PyTorch's sources each time takes longer than the tests
+    os.environ["PYTHONPYCACHEPREFIX"] = str(PROJECT / "build/bytecode")
     os.environ.update(PYTHONPATH=os.pathsep.join(map(str, path)), TENSORWIRE_LIBRARY=str(library), OMP_NUM_THREADS="1")
     os.execv(sys.executable, [sys.executable, "-m", "unittest", *arguments])
 

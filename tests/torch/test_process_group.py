@@ -1,7 +1,11 @@
 """The torch.distributed backend: its collectives, groups, messages and errors, DTensor, and Transformers' tensor parallelism."""
 import datetime
 import os
+import pathlib
+import subprocess
+import sys
 import tempfile
+import tomllib
 import unittest
 from unittest import mock
 
@@ -12,6 +16,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_d
 
 from ranks import RanksTestCase
 
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
 ReduceOp = dist.ReduceOp
 
 
@@ -128,6 +133,20 @@ class ProcessGroup(RanksTestCase):
             self.same(by_row.redistribute(mesh, [Shard(1)]).to_local(), whole.chunk(ranks, 1)[rank])
             self.same(by_row.sum(0).redistribute(mesh, [Replicate()]).to_local(), whole.sum(0))
         self.on_ranks(2, body)
+
+    def test_pytorch_finds_it_by_the_wheels_entry_point(self):
+        project = tomllib.loads((PROJECT / "python/pyproject.toml").read_text())["project"]
+        (entry,) = project["entry-points"]["torch.backends"].items()
+        with tempfile.TemporaryDirectory() as site:
+            metadata = pathlib.Path(site, "tensorwire-0.dist-info")
+            metadata.mkdir()
+            (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorwire\nVersion: 0\n")
+            (metadata / "entry_points.txt").write_text("[torch.backends]\n{} = {}\n".format(*entry))
+            program = "import torch.distributed; print('tensorwire' in torch.distributed.Backend.backend_list)"
+            done = subprocess.run([sys.executable, "-c", program],
+                                  env={**os.environ, "PYTHONPATH": os.pathsep.join([site, os.environ["PYTHONPATH"]])},
+                                  text=True, capture_output=True, timeout=100)
+        self.assertEqual("True\n", done.stdout, done.stderr)
 
     def test_a_rank_that_does_not_come_is_named(self):
         def body(rank, ranks):
