@@ -83,7 +83,10 @@ class ProcessGroup(dist.ProcessGroup):
     def getBackendName(self):
         return "tensorwire"
 
-    # PyTorch keeps a name in the backends of a group; this group has none.
+    # A group of PyTorch's has a backend for each type of device, and keeps its name in them. This one is its own.
+    def _get_backend(self, device):
+        return self
+
     def getGroupName(self):
         return self._name
 
@@ -255,6 +258,17 @@ class ProcessGroup(dist.ProcessGroup):
             intos.pop(self.rank()).detach().copy_(sources.pop(self.rank()))
         self._exchange([("recv", into, peer) for peer, into in intos.items()] +
                        [("send", source, peer) for peer, source in sources.items()])
+
+    def gather_single(self, into, source, opts):
+        parts = list(into.view(self.size(), *source.shape)) if self.rank() == opts.rootRank else []
+        return self.gather([parts], [source], opts)
+
+    # What PyTorch calls these since 2.15.
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    all_to_all_single = alltoall_base
 
     def barrier(self, opts=None):
         self.exchange()

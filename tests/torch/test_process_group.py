@@ -72,6 +72,10 @@ class ProcessGroup(RanksTestCase):
                 self.same(mine, given[rank])
                 dist.gather(mine, intos if rank == 1 else None, dst=1)
                 self.same(torch.cat(intos), torch.cat(given))
+            if hasattr(dist, "gather_single"):  # since 2.15
+                into = torch.empty(ranks * 2)
+                dist.gather_single(torch.full((2,), float(rank)), into if rank == 0 else None, dst=0)
+                self.same(into[::2], torch.arange(float(ranks)) if rank == 0 else into[::2])
             uneven = [torch.empty(r + 1) for r in range(ranks)]
             dist.all_gather(uneven, torch.full((rank + 1,), float(rank)))
             self.same(uneven, [torch.full((r + 1,), float(r)) for r in range(ranks)])
