@@ -160,9 +160,17 @@ class DecodeRun {
     check_cuda(cudaMalloc(&sum, model.elements() * 2), "allocate GPU memory");
     check_cuda(cudaStreamSynchronize(stream), "make a model");
     line_.arrive_and_wait();
+    // cuBLASLt loads kernels at their first call, which may wait for an idle GPU: before any rank waits for another.
+    model.token(what_follows("none", shape, communicator, nccl, sum), stream);
+    check_cuda(cudaStreamSynchronize(stream), "run a token");
+    line_.arrive_and_wait();
     std::vector<Graph> graphs(arguments_.ways.size());
     for (std::size_t i = 0; i < graphs.size(); ++i) {
       const auto after = what_follows(arguments_.ways[i], shape, communicator, nccl, sum);
+      // Once eagerly: NCCL connects at its first call.
+      model.token(after, stream);
+      check_cuda(cudaStreamSynchronize(stream), "run a token");
+      line_.arrive_and_wait();
       cudaGraph_t graph = nullptr;
       check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin a capture");
       for (int token = 0; token < arguments_.tokens; ++token) model.token(after, stream);

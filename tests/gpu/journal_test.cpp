@@ -53,7 +53,7 @@ TEST(Journal, TellsOfEachOperationAndOfWhomItWaitedFor) {
       EXPECT_EQ(entry.waited_ns[static_cast<std::size_t>(rank.rank)], 0U);
       const std::uint64_t waited = entry.waited_ns[1 - static_cast<std::size_t>(rank.rank)];
       if (rank.rank == 0 && i % 4 != 0) {
-        EXPECT_GT(waited, kLateNs * 8 / 10) << i;
+        EXPECT_GT(waited, kLateNs / 2) << i;  // this rank may be late itself
         EXPECT_LE(waited, entry.ended_ns - entry.begun_ns + 1000) << i;
       } else if (rank.rank == 1) {
         EXPECT_LT(waited, kLateNs / 2) << i;
