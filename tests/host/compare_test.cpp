@@ -32,7 +32,8 @@ TEST(Compare, EqualHostsDoNotDiffer) {
 
 TEST(Compare, NamesMajorityAndOutliers) {
   std::vector<NamedProperties> hosts;
-  for (int i = 0; i < 998; ++i) hosts.push_back(healthy("host" + std::to_string(i)));
+  const HostProperties alike = healthy("any").properties;
+  for (int i = 0; i < 998; ++i) hosts.push_back({"host" + std::to_string(i), alike});
   hosts.push_back(odd("odd1", [](TestHost& host) {
     host.tool(tool::kDcbPfc, "eth2", R"({"prio_pfc":[false,false,false,false,false,false,false,false]})");
   }));
