@@ -24,7 +24,7 @@
 namespace tensorwire::cli {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using Count = std::optional<std::uint64_t>;
 
 constexpr Ps kShortest = 100 * kMillisecond;
@@ -63,10 +63,10 @@ std::string table_of(const host::PortActivity& port, double seconds) {
   return text;
 }
 
-json or_null(Count count) { return count ? json(*count) : json(nullptr); }
+Json or_null(Count count) { return count ? Json(*count) : Json(nullptr); }
 
-json json_of(const host::PortActivity& port) {
-  json priorities = json::array();
+Json json_of(const host::PortActivity& port) {
+  Json priorities = Json::array();
   for (const host::PriorityActivity& p : port.priorities) {
     priorities.push_back({{"sent_bytes", or_null(p.sent_bytes)},
                           {"received_bytes", or_null(p.received_bytes)},
@@ -75,7 +75,7 @@ json json_of(const host::PortActivity& port) {
                           {"paused_us", or_null(p.paused_us)},
                           {"discards", or_null(p.discards)}});
   }
-  json events = json::object();
+  Json events = Json::object();
   for (const auto& [name, count] : port.events) events[name] = count;
   return {{"device", port.device},
           {"port", port.port},
@@ -113,9 +113,9 @@ void show(const std::vector<host::PortActivity>& ports, Ps elapsed, const std::v
           bool as_json) {
   const double seconds = static_cast<double>(elapsed) / static_cast<double>(kSecond);
   if (as_json) {
-    json all = json::array();
+    Json all = Json::array();
     for (const host::PortActivity& port : ports) all.push_back(json_of(port));
-    fmt::print("{}\n", json{{"seconds", seconds}, {"ports", std::move(all)}, {"switch", of_switch}}.dump());
+    fmt::print("{}\n", Json{{"seconds", seconds}, {"ports", std::move(all)}, {"switch", of_switch}}.dump());
   } else {
     if (::isatty(STDOUT_FILENO) == 1) fmt::print("{}", kClear);
     for (const host::PortActivity& port : ports) fmt::print("{}", table_of(port, seconds));

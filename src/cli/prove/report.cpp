@@ -11,7 +11,7 @@ namespace tensorwire::cli {
 namespace {
 
 using host::Classified;
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr const char* kNoSwitch =
     "switch queue: unknown (no host sees it; --switch FILE imports what the switch prints about its queues)";
@@ -31,12 +31,12 @@ std::vector<std::string> pauses_of(const ProvenBurst& burst) {
   return lines;
 }
 
-json ride_json(const host::BurstEnd& end, const host::Ride& ride) {
+Json ride_json(const host::BurstEnd& end, const host::Ride& ride) {
   return {{"end", end.name},
-          {"priority", ride.priority ? json(*ride.priority) : json(nullptr)},
+          {"priority", ride.priority ? Json(*ride.priority) : Json(nullptr)},
           {"bytes", ride.bytes},
           {"idle_bytes_per_second", ride.idle_per_second},
-          {"lossless", ride.priority && end.pfc ? json(end.pfc->test(*ride.priority)) : json(nullptr)},
+          {"lossless", ride.priority && end.pfc ? Json(end.pfc->test(*ride.priority)) : Json(nullptr)},
           {"why", ride.why}};
 }
 
@@ -84,8 +84,8 @@ std::string proof_text(const std::vector<ProvenBurst>& bursts, const std::vector
   return switch_lines.empty() ? text + kNoSwitch + "\n" : text;
 }
 
-json proof_json(const std::vector<ProvenBurst>& bursts, const std::vector<std::string>& switch_lines) {
-  json all = json::array();
+Json proof_json(const std::vector<ProvenBurst>& bursts, const std::vector<std::string>& switch_lines) {
+  Json all = Json::array();
   for (const ProvenBurst& burst : bursts) {
     all.push_back({{"payload_bytes", burst.payload},
                    {"expected_bytes", burst.expected},
@@ -95,7 +95,7 @@ json proof_json(const std::vector<ProvenBurst>& bursts, const std::vector<std::s
                    {"verdict", name_of(burst.proof.verdict)},
                    {"conclusion", burst.proof.conclusion}});
   }
-  return {{"bursts", std::move(all)}, {"switch", switch_lines.empty() ? json(nullptr) : json(switch_lines)}};
+  return {{"bursts", std::move(all)}, {"switch", switch_lines.empty() ? Json(nullptr) : Json(switch_lines)}};
 }
 
 int exit_status(const std::vector<ProvenBurst>& bursts) {

@@ -15,7 +15,7 @@ namespace tensorwire::cli {
 
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
@@ -31,7 +31,7 @@ using FastestTable = std::vector<std::vector<double>>;
 FastestTable fastest_messages(const std::vector<RankTrace>& traces, std::uint64_t& matched) {
   std::unordered_map<std::string, Message> messages;
   for (std::size_t file = 0; file < traces.size(); ++file) {
-    for (const json& event : traces[file].content["traceEvents"]) {
+    for (const Json& event : traces[file].content["traceEvents"]) {
       const std::string phase = event.value("ph", "");
       if ((phase != "s" && phase != "f") || !event.contains("id") || !event["id"].is_string()) continue;
       Message& message = messages[event["id"].get<std::string>()];
@@ -87,7 +87,7 @@ double realtime_origin(const RankTrace& trace) { return trace.content["otherData
 std::vector<ClockAlignment> align(const std::vector<RankTrace>& traces, const FastestTable& fastest) {
   std::vector<ClockAlignment> clocks;
   for (const RankTrace& trace : traces) {
-    const json& other = trace.content["otherData"];
+    const Json& other = trace.content["otherData"];
     clocks.push_back({trace.path, other.value("rank", 0U), other.value("communicator", 0U)});
   }
   std::vector<bool> known(traces.size(), false);
@@ -104,7 +104,7 @@ std::vector<ClockAlignment> align(const std::vector<RankTrace>& traces, const Fa
 void refuse_twins(const std::vector<RankTrace>& traces) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::string> seen;
   for (const RankTrace& trace : traces) {
-    const json& other = trace.content["otherData"];
+    const Json& other = trace.content["otherData"];
     const auto [twin, is_new] =
         seen.try_emplace({other.value("communicator", 0U), other.value("rank", 0U)}, trace.path);
     if (is_new) continue;
@@ -118,16 +118,16 @@ void refuse_twins(const std::vector<RankTrace>& traces) {
 RankTrace read_rank_trace(const std::string& path) {
   std::ifstream file{path};
   if (!file) throw Error{"read " + path, "it cannot be opened"};
-  RankTrace trace{path, json::parse(file, nullptr, false)};
-  const json& content = trace.content;
+  RankTrace trace{path, Json::parse(file, nullptr, false)};
+  const Json& content = trace.content;
   const bool sound = content.is_object() && content.contains("otherData") && content["otherData"].is_object() &&
-                     content["otherData"].value("producer", json{}) == "tensorwire" &&
-                     content["otherData"].value("rank", json{}).is_number_unsigned() &&
-                     content["otherData"].value("communicator", json{}).is_number_unsigned() &&
-                     content["otherData"].value("clock_realtime_us", json{}).is_number() &&
+                     content["otherData"].value("producer", Json{}) == "tensorwire" &&
+                     content["otherData"].value("rank", Json{}).is_number_unsigned() &&
+                     content["otherData"].value("communicator", Json{}).is_number_unsigned() &&
+                     content["otherData"].value("clock_realtime_us", Json{}).is_number() &&
                      content.contains("traceEvents") && content["traceEvents"].is_array();
   if (!sound) throw Error{"read " + path, "it is not a trace of a rank", "Give files that TENSORWIRE_TRACE named"};
-  for (const json& event : content["traceEvents"]) {
+  for (const Json& event : content["traceEvents"]) {
     if (!event.is_object() || (event.contains("ts") && !event["ts"].is_number()) ||
         (event.contains("ph") && !event["ph"].is_string())) {
       throw Error{"read " + path, "it holds an event that is none"};
@@ -140,10 +140,10 @@ MergedTrace merge_traces(std::vector<RankTrace> traces) {
   refuse_twins(traces);
   MergedTrace merged;
   merged.clocks = align(traces, fastest_messages(traces, merged.messages));
-  json events = json::array();
+  Json events = Json::array();
   for (std::size_t file = 0; file < traces.size(); ++file) {
     const ClockAlignment& clock = merged.clocks[file];
-    for (json& event : traces[file].content["traceEvents"]) {
+    for (Json& event : traces[file].content["traceEvents"]) {
       if (event.contains("ts")) event["ts"] = event["ts"].get<double>() + clock.offset_us;
       // A rank's communicators are processes of their own in the picture.
       event["pid"] = clock.communicator * 100'000 + clock.rank;
