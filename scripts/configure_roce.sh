@@ -42,26 +42,35 @@ for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
   fi
 done
 
+failed() {
+  echo "$0: $if: \"$*\" failed; what stands above it was done" >&2
+  exit 1
+}
+
 # run COMMAND...: shows it, and with --apply does it.
 run() {
   echo "$*"
-  if $apply; then "$@"; fi
+  if $apply; then "$@" || failed "$*"; fi
 }
 
-# put FILE TEXT: writes into a file of the kernel's.
+# put FILE TEXT: writes into a file of the kernel's, where it has that.
 put() {
+  [ -e "$1" ] || return 0
   echo "echo $2 >$1"
-  if $apply; then echo "$2" >"$1"; fi
+  if $apply; then echo "$2" >"$1" || failed "echo $2 >$1"; fi
 }
 
 # mlx5 with MLNX_OFED
 mlx5_core_ofed() {
   run ip link set dev "$if" mtu 9000
-  run dcb dcbx set dev "$if" host ieee
-  run ethtool -A "$if" autoneg off rx off tx off
+  run mlnx_qos -i "$if" -d os
+  if ethtool -a "$if" 2>/dev/null | grep -q '^[RT]X:.*on$'; then
+    run ethtool -A "$if" autoneg off rx off tx off
+  fi
   run mlnx_qos -i "$if" --trust dscp
-  run dcb app replace dev "$if" dscp-prio 26:3 48:6
-  run dcb ets set dev "$if" prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7
+  run mlnx_qos -i "$if" --dscp2prio set,26,3
+  run mlnx_qos -i "$if" --dscp2prio set,48,6
+  run mlnx_qos -i "$if" --prio_tc 0,1,2,3,4,5,6,7
   put "/sys/class/net/$if/ecn/roce_np/enable/3" 1
   put "/sys/class/net/$if/ecn/roce_rp/enable/3" 1
   put "/sys/class/net/$if/ecn/roce_np/cnp_dscp" 48
@@ -70,14 +79,16 @@ mlx5_core_ofed() {
     put "/sys/kernel/config/rdma_cm/$dev/ports/$port/default_roce_tos" 104
   fi
   put "/proc/sys/kernel/numa_balancing" 0
-  run dcb pfc set dev "$if" prio-pfc all:off 3:on
+  run mlnx_qos -i "$if" --pfc 0,0,0,1,0,0,0,0
 }
 
 # mlx5, in-box driver
 mlx5_core() {
   run ip link set dev "$if" mtu 9000
   run dcb dcbx set dev "$if" host ieee
-  run ethtool -A "$if" autoneg off rx off tx off
+  if ethtool -a "$if" 2>/dev/null | grep -q '^[RT]X:.*on$'; then
+    run ethtool -A "$if" autoneg off rx off tx off
+  fi
   run dcb app replace dev "$if" dscp-prio 26:3 48:6
   run dcb ets set dev "$if" prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7
   if [ -n "$dev" ] && [ -d /sys/kernel/config/rdma_cm ]; then
@@ -92,7 +103,9 @@ mlx5_core() {
 bnxt_en() {
   run ip link set dev "$if" mtu 9000
   run dcb dcbx set dev "$if" host ieee
-  run ethtool -A "$if" autoneg off rx off tx off
+  if ethtool -a "$if" 2>/dev/null | grep -q '^[RT]X:.*on$'; then
+    run ethtool -A "$if" autoneg off rx off tx off
+  fi
   run dcb app replace dev "$if" dscp-prio 26:3 48:7
   run dcb app replace dev "$if" dgram-port-prio 4791:3
   run dcb ets set dev "$if" prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7

@@ -7,6 +7,7 @@
 #include <net/if.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -75,6 +76,7 @@ int main(int argc, char** argv) {
     sockaddr_ll from{};
     socklen_t length = sizeof from;
     const ssize_t size = recvfrom(fd, frame, sizeof frame, MSG_TRUNC, reinterpret_cast<sockaddr*>(&from), &length);
+    if (size < 0 && errno == ENETDOWN) return 0;  // the interface is gone
     if (size <= 0) return fail("receive");
     if (now_ms() - read_at > 50) {
       sorting = Sorting{argv[1]};

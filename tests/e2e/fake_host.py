@@ -98,14 +98,20 @@ class FakeHost:
         return subprocess.run(words, capture_output=True, timeout=30, **options)
 
     def program_in_place_of(self, name, script):
-        """Puts a shell script, which finds the program as "$real", where the system has it or, where it has none, in /usr/sbin."""
-        found = shutil.which(name)
-        (self.root / "bin").mkdir(exist_ok=True)
-        if found:
-            shutil.copy(found, self.root / "bin" / f"{name}.real")
-        self.write(f"bin/{name}", f"#!/bin/sh\nreal='{self.root}/bin/{name}.real'\n{script}")
+        """Puts a shell script, which finds the program as "$real", where the system has it."""
+        real = shutil.copy(shutil.which(name), self.root / f"{name}.real")
+        self.write(f"bin/{name}", f"#!/bin/sh\nreal='{real}'\n{script}\n")
         (self.root / "bin" / name).chmod(0o755)
-        done = self.inside("mount", "--bind", self.root / "bin" / name, found)
+        self.mount(self.root / "bin" / name, shutil.which(name))
+
+    def mlnx_qos(self):
+        """Installs tests/dcb_peer/mlnx_qos.py."""
+        self.write("local/mlnx_qos", f"#!/bin/sh\nexec '{sys.executable}' -B '{pathlib.Path(peer.__file__).parent}/mlnx_qos.py' \"$@\"\n")
+        (self.root / "local/mlnx_qos").chmod(0o755)
+        self.mount(self.root / "local", "/usr/local/sbin")
+
+    def mount(self, what, where):
+        done = self.inside("mount", "--bind", what, where)
         if done.returncode != 0:
             raise AssertionError(done.stderr)
 

@@ -81,17 +81,19 @@ class Configure(unittest.TestCase):
             self.assert_one_line(host.configure("rollback", "eth2"), "no change of it is on record")
 
     def test_every_step_that_fails_leaves_nothing_behind(self):
+        host = self.mlx5(apps=[(peer.DSCP, 26, 0)], prio_tc=(0,) * 8)
+        before = host.everything()
         failures = 0
         for step in range(1, 7):
-            host = self.mlx5(apps=[(peer.DSCP, 26, 0)], prio_tc=(0,) * 8)
-            before = host.everything()
             host.peer.path.write_text(host.peer.path.read_text().replace("fail-at 0", f"fail-at {step}"))
             done = host.configure("eth2", "eth3", "--apply", "--no-timer")
             if done.returncode == 0:  # the failure did no harm: an entry was to be deleted that was replaced already
                 self.assert_lossless(host, "eth3")
+                self.assert_ran(host.configure("rollback", "eth2", "eth3"))
                 continue
             failures += 1
-            self.assertEqual(before, host.everything(), f"step {step}: {done.stderr}")
+            self.assert_one_line(done, "Everything was set back")
+            self.assertEqual(before, host.everything(), f"step {step}")
             self.assertFalse(any(host.state.glob("*.undo.sh")), "no record of a change that is not there")
         self.assertGreaterEqual(failures, 4)
 
@@ -161,6 +163,38 @@ class Configure(unittest.TestCase):
         self.assert_ran(host.configure("eth2", "--apply", "--no-timer"))
         apps = host.peer.state("eth2")["app"]
         self.assertEqual([(3, 4791, 3), (peer.DSCP, 26, 3), (peer.DSCP, 48, 7)], sorted(apps))
+
+    def ofed(self, **port):
+        host = self.host(ofed=True)
+        for name in host.ports:
+            host.peer.add(name, **port)
+        host.mlnx_qos()
+        return host
+
+    def test_mlnx_ofed(self):
+        host = self.ofed(dcbx=peer.IEEE)
+        before = host.everything()
+        self.assert_ran(host.configure("eth2", "eth3", "--apply", "--no-timer"))
+        for port in host.ports:
+            self.assert_lossless(host, port)
+            self.assertEqual(64, len(host.peer.state(port)["app"]))
+            self.assertEqual(str(peer.HOST | peer.IEEE), host.peer.state(port)["dcbx"])
+            for file, value in (("roce_np/enable/3", "1"), ("roce_rp/enable/3", "1"), ("roce_np/cnp_dscp", "48")):
+                self.assertEqual(value, host.read(f"class/net/{port}/ecn/{file}"))
+        self.assertIn("nothing to change", self.assert_ran(host.configure("eth2", "eth3", "--apply")))
+        printed = host.inside("mlnx_qos", "-i", "eth2").stdout
+        for words in ("DCBX mode: OS controlled", "Priority trust state: dscp", "\tenabled     0   0   0   1   0   0   0   0"):
+            self.assertIn(words, printed)
+        self.assert_ran(host.configure("rollback", "eth2", "eth3"))
+        self.assertEqual(before, host.everything())
+
+    def test_mlnx_ofed_commands_that_fail(self):
+        host = self.ofed(dcbx=peer.IEEE, prio_tc=(0,) * 8)
+        before = host.everything()
+        for step in (1, 6):
+            host.peer.path.write_text(host.peer.path.read_text().replace("fail-at 0", f"fail-at {step}"))
+            self.assert_one_line(host.configure("eth2", "eth3", "--apply", "--no-timer"), "mlnx_qos -i eth2", "Everything was set back")
+            self.assertEqual(before, host.everything())
 
     def test_persistent_files(self):
         host = self.mlx5()

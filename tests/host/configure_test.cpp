@@ -120,7 +120,10 @@ TEST(Configure, MlnxOfedHasFilesForEcn) {
   EXPECT_EQ(lines(find(difference, Part::kEcnNp)->set), Lines{"echo 1 >/sys/class/net/eth2/ecn/roce_np/enable/3"});
   EXPECT_EQ(lines(find(difference, Part::kEcnNp)->undo), Lines{"echo 0 >/sys/class/net/eth2/ecn/roce_np/enable/3"});
   EXPECT_EQ(find(difference, Part::kEcnRp), nullptr) << "it is on already";
-  EXPECT_EQ(lines(find(difference, Part::kDscp)->undo), Lines{"mlnx_qos -i eth2 --trust pcp"});
+  EXPECT_EQ(lines(find(difference, Part::kTrust)->undo), Lines{"mlnx_qos -i eth2 --trust pcp"});
+  EXPECT_EQ(lines(find(difference, Part::kDscp)->set),
+            (Lines{"mlnx_qos -i eth2 --dscp2prio set,26,3", "mlnx_qos -i eth2 --dscp2prio set,48,6"}));
+  EXPECT_EQ(lines(find(difference, Part::kPfc)->set), Lines{"mlnx_qos -i eth2 --pfc 0,0,0,1,0,0,0,0"});
 }
 
 TEST(Configure, BroadcomsCnpsHaveAPriorityOfTheirOwnAndTheUdpPortCounts) {

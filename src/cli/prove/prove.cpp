@@ -49,7 +49,7 @@ std::vector<std::string> switch_lines_of(SwitchDump& dump, const host::SwitchCou
                                          const std::string& wait) {
   fmt::print(stderr, "waiting for a newer dump of the switch's counters, for {} at most\n", wait);
   if (!dump.wait_for_newer(parse_duration(wait))) {
-    return {"switch queue: unknown (the file of --switch did not change within " + wait + " after the bursts)"};
+    return {"switch queue: unknown (the file of --switch was not written twice within " + wait + " after the bursts)"};
   }
   return host::switch_lines(host::moved(before, dump.counters()), expected);
 }

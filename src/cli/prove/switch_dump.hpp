@@ -2,6 +2,7 @@
 // `while sleep 5; do ssh leaf1 show queue counters >FILE; done`.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -18,12 +19,13 @@ class SwitchDump {
   [[nodiscard]] const host::SwitchCounters& counters() const noexcept { return counters_; }
   /// Takes what the file says now. @return whether that is something new and whole
   bool refresh();
-  /// Waits for something new that was written after this call. @return false: nothing came within `bound`
+  /// Waits for a dump that was asked for after this call, if one follows on the other. @return false: none came within
+  /// `bound`
   bool wait_for_newer(Ps bound);
 
  private:
   std::string path_;
-  std::string text_;
+  std::optional<std::int64_t> written_at_;
   host::SwitchCounters counters_;
 };
 

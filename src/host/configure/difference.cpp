@@ -13,9 +13,10 @@ namespace {
 struct WantedSetting {
   std::string now;
   std::string wanted;
-  std::string old_value;  ///< {old}: of what was there; empty: nothing was
-  std::string new_value;  ///< {new}
-  std::string added;      ///< {added}: what was not there
+  std::string old_value;  ///< of what was there; empty: nothing was
+  std::string new_value;
+  std::string added;  ///< entries that were not there
+  std::string old_list = {}, new_list = {};
 };
 
 /// A setting, or why there is none.
@@ -47,6 +48,14 @@ std::string switched_on(const PrioritySet& set) {
   return text;
 }
 
+/// "0,0,0,1,0,0,0,0"
+template <class Of>
+std::string list_of(const Of& of) {
+  std::string text;
+  for (unsigned p = 0; p < kPriorities; ++p) text.append(p == 0 ? "" : ",").append(fmt::to_string(unsigned{of[p]}));
+  return text;
+}
+
 WantedSetting plain(std::string now, std::string wanted) { return {now, wanted, now, wanted, {}}; }
 
 Reading mtu(const PortState& state, const Wanted& wanted) {
@@ -68,6 +77,10 @@ Reading pause(const PortState& state) {
 
 void add_entry(std::string& list, unsigned key, unsigned priority) {
   list.append(list.empty() ? "" : " ").append(fmt::format("{}:{}", key, priority));
+}
+
+Reading trust(const PortState& state) {
+  return reading(state.qos.trust, [](Trust now) { return plain(now == Trust::kDscp ? "dscp" : "pcp", "dscp"); });
 }
 
 /// The priority of two DSCPs; an entry that is not there has none.
@@ -109,7 +122,10 @@ Reading traffic_class(const PortState& state, const Wanted& wanted) {
     const bool alone = std::ranges::count(classes, classes[wanted.priority]) == 1;
     std::array<std::uint8_t, kPriorities> own{};
     for (unsigned p = 0; p < kPriorities; ++p) own[p] = static_cast<std::uint8_t>(p);
-    return plain(text(classes), text(alone ? classes : own));
+    WantedSetting setting = plain(text(classes), text(alone ? classes : own));
+    setting.old_list = list_of(classes);
+    setting.new_list = list_of(alone ? classes : own);
+    return setting;
   });
 }
 
@@ -128,7 +144,8 @@ Reading pfc(const PortState& state, const Wanted& wanted) {
   return reading(state.qos.pfc, [&](const PrioritySet& now) {
     PrioritySet only;
     only.set(wanted.priority);
-    return WantedSetting{priorities(now), priorities(only), switched_on(now), switched_on(only), {}};
+    return WantedSetting{priorities(now), priorities(only), switched_on(now), switched_on(only), {},
+                         list_of(now),    list_of(only)};
   });
 }
 
@@ -140,6 +157,8 @@ Reading read(Part part, const PortState& state, const Wanted& wanted, unsigned c
       return dcbx(state);
     case Part::kPause:
       return pause(state);
+    case Part::kTrust:
+      return trust(state);
     case Part::kDscp:
       return dscp(state, wanted, cnp_priority);
     case Part::kUdpPort:
@@ -162,18 +181,17 @@ Reading read(Part part, const PortState& state, const Wanted& wanted, unsigned c
   return {};
 }
 
-void append(std::vector<Action>& actions, std::string_view commands, const Values& values) {
-  for (const std::string& line : filled(commands, values)) actions.push_back(action_of(line));
+void append(std::vector<Action>& actions, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) actions.push_back(action_of(line));
 }
 
-Change change(const RecipeStep& step, const WantedSetting& setting, Values values) {
-  values.emplace_back("{new}", setting.new_value);
-  values.emplace_back("{old}", setting.old_value);
-  values.emplace_back("{added}", setting.added);
+Change change(const RecipeStep& step, const WantedSetting& setting, const Names& names) {
   Change change{step.part, setting.now, setting.wanted, {}, {}};
-  append(change.set, step.set, values);
-  if (!setting.added.empty()) append(change.undo, step.remove, values);
-  if (setting.added != setting.new_value) append(change.undo, step.undo, values);
+  append(change.set, filled(step.set, names, setting.new_value, setting.new_list));
+  if (!setting.added.empty()) append(change.undo, filled(step.remove, names, setting.added));
+  if (setting.added != setting.new_value) {
+    append(change.undo, filled(step.undo, names, setting.old_value, setting.old_list));
+  }
   return change;
 }
 
@@ -201,10 +219,10 @@ PortDifference find_difference(const PortState& state, const Wanted& wanted) {
   difference.refusals = reasons_to_refuse(state, recipe);
   if (recipe == nullptr) return difference;
   difference.recipe = recipe->name;
-  const Values values = {{"{if}", state.netdev},
-                         {"{dev}", state.device},
-                         {"{port}", fmt::to_string(state.port)},
-                         {"{priority}", fmt::to_string(wanted.priority)}};
+  const Names names = {{"{if}", state.netdev},
+                       {"{dev}", state.device},
+                       {"{port}", fmt::to_string(state.port)},
+                       {"{priority}", fmt::to_string(wanted.priority)}};
   for (std::size_t i = 0; i < kParts; ++i) {
     const auto part = static_cast<Part>(i);
     const RecipeStep* const step = recipe->step(part);
@@ -218,7 +236,7 @@ PortDifference find_difference(const PortState& state, const Wanted& wanted) {
     } else if (found.setting->now == found.setting->wanted) {
       difference.equal.push_back(part);
     } else {
-      difference.changes.push_back(change(*step, *found.setting, values));
+      difference.changes.push_back(change(*step, *found.setting, names));
     }
   }
   return difference;

@@ -11,58 +11,60 @@ namespace tensorwire::host {
 namespace {
 
 // What the kernel itself does, whatever NIC it is.
-constexpr RecipeStep kMtuStep{Part::kMtu, "ip link set dev {if} mtu {new}", "ip link set dev {if} mtu {old}"};
-constexpr RecipeStep kPauseStep{Part::kPause, "ethtool -A {if} autoneg off {new}", "ethtool -A {if} {old}"};
+constexpr RecipeStep kMtuStep{Part::kMtu, "ip link set dev {if} mtu {value}", "ip link set dev {if} mtu {value}"};
+constexpr RecipeStep kPauseStep{Part::kPause, "ethtool -A {if} autoneg off {value}", "ethtool -A {if} {value}"};
 constexpr RecipeStep kDcbxStep{Part::kDcbx, "dcb dcbx set dev {if} host ieee", ""};
-constexpr RecipeStep kTrafficClassStep{Part::kTrafficClass, "dcb ets set dev {if} prio-tc {new}",
-                                       "dcb ets set dev {if} prio-tc {old}"};
-constexpr RecipeStep kPfcStep{Part::kPfc, "dcb pfc set dev {if} prio-pfc all:off {new}",
-                              "dcb pfc set dev {if} prio-pfc all:off {old}"};
+constexpr RecipeStep kTrafficClassStep{Part::kTrafficClass, "dcb ets set dev {if} prio-tc {value}",
+                                       "dcb ets set dev {if} prio-tc {value}"};
+constexpr RecipeStep kPfcStep{Part::kPfc, "dcb pfc set dev {if} prio-pfc all:off {value}",
+                              "dcb pfc set dev {if} prio-pfc all:off {value}"};
 constexpr RecipeStep kCmTosStep{Part::kCmTos,
                                 "mkdir -p /sys/kernel/config/rdma_cm/{dev}\n"
-                                "> /sys/kernel/config/rdma_cm/{dev}/ports/{port}/default_roce_tos {new}",
-                                "> /sys/kernel/config/rdma_cm/{dev}/ports/{port}/default_roce_tos {old}"};
-constexpr RecipeStep kNumaStep{Part::kNumaBalancing, "> /proc/sys/kernel/numa_balancing {new}",
-                               "> /proc/sys/kernel/numa_balancing {old}"};
+                                "> /sys/kernel/config/rdma_cm/{dev}/ports/{port}/default_roce_tos {value}",
+                                "> /sys/kernel/config/rdma_cm/{dev}/ports/{port}/default_roce_tos {value}"};
+constexpr RecipeStep kNumaStep{Part::kNumaBalancing, "> /proc/sys/kernel/numa_balancing {value}",
+                               "> /proc/sys/kernel/numa_balancing {value}"};
 
 constexpr std::array kMlx5InBox = {
     kMtuStep,
     kDcbxStep,
     kPauseStep,
-    RecipeStep{Part::kDscp, "dcb app replace dev {if} dscp-prio {new}", "dcb app replace dev {if} dscp-prio {old}",
-               "dcb app del dev {if} dscp-prio {added}"},
+    RecipeStep{Part::kDscp, "dcb app replace dev {if} dscp-prio {value}", "dcb app replace dev {if} dscp-prio {value}",
+               "dcb app del dev {if} dscp-prio {value}"},
     kTrafficClassStep,
     kCmTosStep,
     kNumaStep,
     kPfcStep,
 };
 
+// mlnx_qos alone: the iproute2 of the distributions that MLNX_OFED is for often has no dcb.
 constexpr std::array kMlx5Ofed = {
     kMtuStep,
-    kDcbxStep,
+    RecipeStep{Part::kDcbx, "mlnx_qos -i {if} -d os", "mlnx_qos -i {if} -d fw"},
     kPauseStep,
-    RecipeStep{Part::kDscp, "mlnx_qos -i {if} --trust dscp\ndcb app replace dev {if} dscp-prio {new}",
-               "dcb app replace dev {if} dscp-prio {old}", "mlnx_qos -i {if} --trust pcp"},
-    kTrafficClassStep,
-    RecipeStep{Part::kEcnNp, "> /sys/class/net/{if}/ecn/roce_np/enable/{priority} {new}",
-               "> /sys/class/net/{if}/ecn/roce_np/enable/{priority} {old}"},
-    RecipeStep{Part::kEcnRp, "> /sys/class/net/{if}/ecn/roce_rp/enable/{priority} {new}",
-               "> /sys/class/net/{if}/ecn/roce_rp/enable/{priority} {old}"},
-    RecipeStep{Part::kCnpDscp, "> /sys/class/net/{if}/ecn/roce_np/cnp_dscp {new}",
-               "> /sys/class/net/{if}/ecn/roce_np/cnp_dscp {old}"},
+    RecipeStep{Part::kTrust, "mlnx_qos -i {if} --trust dscp", "mlnx_qos -i {if} --trust pcp"},
+    RecipeStep{Part::kDscp, "mlnx_qos -i {if} --dscp2prio set,{code},{to}",
+               "mlnx_qos -i {if} --dscp2prio set,{code},{to}", "mlnx_qos -i {if} --dscp2prio del,{code},{to}"},
+    RecipeStep{Part::kTrafficClass, "mlnx_qos -i {if} --prio_tc {list}", "mlnx_qos -i {if} --prio_tc {list}"},
+    RecipeStep{Part::kEcnNp, "> /sys/class/net/{if}/ecn/roce_np/enable/{priority} {value}",
+               "> /sys/class/net/{if}/ecn/roce_np/enable/{priority} {value}"},
+    RecipeStep{Part::kEcnRp, "> /sys/class/net/{if}/ecn/roce_rp/enable/{priority} {value}",
+               "> /sys/class/net/{if}/ecn/roce_rp/enable/{priority} {value}"},
+    RecipeStep{Part::kCnpDscp, "> /sys/class/net/{if}/ecn/roce_np/cnp_dscp {value}",
+               "> /sys/class/net/{if}/ecn/roce_np/cnp_dscp {value}"},
     kCmTosStep,
     kNumaStep,
-    kPfcStep,
+    RecipeStep{Part::kPfc, "mlnx_qos -i {if} --pfc {list}", "mlnx_qos -i {if} --pfc {list}"},
 };
 
 constexpr std::array kBroadcom = {
     kMtuStep,
     kDcbxStep,
     kPauseStep,
-    RecipeStep{Part::kDscp, "dcb app replace dev {if} dscp-prio {new}", "dcb app replace dev {if} dscp-prio {old}",
-               "dcb app del dev {if} dscp-prio {added}"},
-    RecipeStep{Part::kUdpPort, "dcb app replace dev {if} dgram-port-prio {new}",
-               "dcb app replace dev {if} dgram-port-prio {old}", "dcb app del dev {if} dgram-port-prio {added}"},
+    RecipeStep{Part::kDscp, "dcb app replace dev {if} dscp-prio {value}", "dcb app replace dev {if} dscp-prio {value}",
+               "dcb app del dev {if} dscp-prio {value}"},
+    RecipeStep{Part::kUdpPort, "dcb app replace dev {if} dgram-port-prio {value}",
+               "dcb app replace dev {if} dgram-port-prio {value}", "dcb app del dev {if} dgram-port-prio {value}"},
     kTrafficClassStep,
     kCmTosStep,
     kNumaStep,
@@ -78,6 +80,7 @@ constexpr std::array kRecipes = {
 constexpr std::array<std::string_view, kParts> kNames = {"MTU",
                                                          "DCBX",
                                                          "global pause",
+                                                         "trust",
                                                          "DSCP to priority",
                                                          "UDP port 4791 to priority",
                                                          "traffic class",
@@ -87,6 +90,16 @@ constexpr std::array<std::string_view, kParts> kNames = {"MTU",
                                                          "RDMA-CM ToS",
                                                          "NUMA balancing",
                                                          "PFC"};
+
+std::string with_names(std::string_view text, const Names& names) {
+  std::string line{text};
+  for (const auto& [name, value] : names) {
+    for (std::size_t at = line.find(name); at != std::string::npos; at = line.find(name, at + value.size())) {
+      line.replace(at, name.size(), value);
+    }
+  }
+  return line;
+}
 
 }  // namespace
 
@@ -107,16 +120,24 @@ const Recipe* find_recipe(std::string_view driver, bool ofed) noexcept {
   return found == kRecipes.end() ? nullptr : &*found;
 }
 
-std::vector<std::string> filled(std::string_view commands, const Values& values) {
+std::vector<std::string> filled(std::string_view commands, const Names& names, const std::string& value,
+                                const std::string& list) {
   std::vector<std::string> lines;
-  for (const std::string_view template_line : lines_of(commands)) {
-    std::string line{template_line};
-    for (const auto& [name, value] : values) {
-      for (std::size_t at = line.find(name); at != std::string::npos; at = line.find(name, at + value.size())) {
-        line.replace(at, name.size(), value);
-      }
+  for (const std::string_view line : lines_of(commands)) {
+    Names all = names;
+    all.emplace_back("{value}", value);
+    all.emplace_back("{list}", list);
+    if (line.find("{code}") == std::string_view::npos) {
+      lines.push_back(with_names(line, all));
+      continue;
     }
-    lines.push_back(std::move(line));
+    for (const std::string_view entry : words_of(value)) {
+      const auto colon = entry.find(':');
+      Names with_entry = all;
+      with_entry.emplace_back("{code}", entry.substr(0, colon));
+      with_entry.emplace_back("{to}", entry.substr(colon + 1));
+      lines.push_back(with_names(line, with_entry));
+    }
   }
   return lines;
 }

@@ -16,6 +16,7 @@ enum class Part : std::uint8_t {
   kMtu,
   kDcbx,          ///< the host decides, not the firmware or the switch
   kPause,         ///< 802.3x pause, which stops all priorities, is off
+  kTrust,         ///< packets are sorted by DSCP; only where that is a setting of its own
   kDscp,          ///< which priority a DSCP leads to
   kUdpPort,       ///< which priority RoCEv2's UDP port leads to
   kTrafficClass,  ///< the lossless priority has a queue of its own
@@ -32,12 +33,13 @@ inline constexpr std::size_t kParts = static_cast<std::size_t>(Part::kPfc) + 1;
 [[nodiscard]] std::string_view name_of(Part part) noexcept;
 
 /// Commands, one a line, in the form of action_of(). {if}, {dev}, {port}: the interface, the RDMA device, its port
-/// number; {priority}: the lossless one; {new}, {old}: the value; {added}: the part of it that was not there at all.
+/// number; {priority}: the lossless one; {value}: what is to be; {list}: the same for all eight priorities, separated
+/// by commas. A line with {code} and {to} is repeated for each entry "code:to" of the value.
 struct RecipeStep {
   Part part;
   std::string_view set;
-  std::string_view undo;         ///< of what had another value; empty: it cannot be set back, which is said before
-  std::string_view remove = {};  ///< of what was not there
+  std::string_view undo;         ///< likewise, with what was; empty: it cannot be set back, which is said before
+  std::string_view remove = {};  ///< of entries that were not there
 };
 
 struct Recipe {
@@ -54,8 +56,9 @@ struct Recipe {
 /// nullptr where nobody has written down how such a NIC is configured.
 [[nodiscard]] const Recipe* find_recipe(std::string_view driver, bool ofed) noexcept;
 
-using Values = std::vector<std::pair<std::string_view, std::string>>;
-/// The lines of `commands` with their {names} replaced.
-[[nodiscard]] std::vector<std::string> filled(std::string_view commands, const Values& values);
+using Names = std::vector<std::pair<std::string_view, std::string>>;
+/// The lines of `commands` with {value} and {list} put in, and the {names} replaced.
+[[nodiscard]] std::vector<std::string> filled(std::string_view commands, const Names& names, const std::string& value,
+                                              const std::string& list = {});
 
 }  // namespace tensorwire::host

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "host/configure/recipe.hpp"
+#include "host/facts/netdev.hpp"
 #include "host/parse/text.hpp"
 
 namespace tensorwire::host {
@@ -55,16 +56,22 @@ for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
   fi
 done
 
+failed() {{
+  echo "$0: $if: \"$*\" failed; what stands above it was done" >&2
+  exit 1
+}}
+
 # run COMMAND...: shows it, and with --apply does it.
 run() {{
   echo "$*"
-  if $apply; then "$@"; fi
+  if $apply; then "$@" || failed "$*"; fi
 }}
 
-# put FILE TEXT: writes into a file of the kernel's.
+# put FILE TEXT: writes into a file of the kernel's, where it has that.
 put() {{
+  [ -e "$1" ] || return 0
   echo "echo $2 >$1"
-  if $apply; then echo "$2" >"$1"; fi
+  if $apply; then echo "$2" >"$1" || failed "echo $2 >$1"; fi
 }}
 
 )sh";
@@ -107,9 +114,19 @@ std::string new_value(Part part, const Wanted& wanted, unsigned cnp_priority) {
     case Part::kEcnRp:
       return "1";
     case Part::kDcbx:
+    case Part::kTrust:
       return {};
   }
   return {};
+}
+
+std::string new_list(Part part, const Wanted& wanted) {
+  std::string list;
+  for (unsigned p = 0; p < kPriorities; ++p) {
+    const unsigned value = part == Part::kPfc ? unsigned{p == wanted.priority} : p;
+    list.append(list.empty() ? "" : ",").append(fmt::to_string(value));
+  }
+  return list;
 }
 
 /// "dcb pfc set dev $if ..." in quotes where a shell needs them.
@@ -125,6 +142,13 @@ std::string shell_line(const std::string& line) {
   return quoted + "\n";
 }
 
+/// When a part is to be set at all. ethtool fails where it has nothing to change.
+std::string_view condition_of(Part part) {
+  if (part == Part::kCmTos) return R"([ -n "$dev" ] && [ -d /sys/kernel/config/rdma_cm ])";
+  if (part == Part::kPause) return R"(ethtool -a "$if" 2>/dev/null | grep -q '^[RT]X:.*on$')";
+  return {};
+}
+
 std::string function_name(const Recipe& recipe) {
   return fmt::format("{}{}", words_of(recipe.drivers).front(), recipe.ofed ? "_ofed" : "");
 }
@@ -132,20 +156,21 @@ std::string function_name(const Recipe& recipe) {
 std::string function(const Recipe& recipe, const Wanted& wanted) {
   std::string text = fmt::format("# {}\n{}() {{\n", recipe.name, function_name(recipe));
   for (const RecipeStep& step : recipe.steps) {
-    const Values values = {{"{if}", "$if"},
-                           {"{dev}", "$dev"},
-                           {"{port}", "$port"},
-                           {"{priority}", fmt::to_string(wanted.priority)},
-                           {"{new}", new_value(step.part, wanted, wanted.cnp_priority.value_or(recipe.cnp_priority))}};
+    const Names names = {
+        {"{if}", "$if"}, {"{dev}", "$dev"}, {"{port}", "$port"}, {"{priority}", fmt::to_string(wanted.priority)}};
+    const std::string value = new_value(step.part, wanted, wanted.cnp_priority.value_or(recipe.cnp_priority));
     std::string lines;
-    for (const std::string& line : filled(step.set, values)) lines += shell_line(line);
-    if (step.part == Part::kCmTos) {
-      text += "  if [ -n \"$dev\" ] && [ -d /sys/kernel/config/rdma_cm ]; then\n";
-      for (const auto line : lines_of(lines)) text += fmt::format("  {}\n", line);
-      text += "  fi\n";
-    } else {
-      text += lines;
+    for (const std::string& line : filled(step.set, names, value, new_list(step.part, wanted))) {
+      lines += shell_line(line);
     }
+    const std::string_view condition = condition_of(step.part);
+    if (condition.empty()) {
+      text += lines;
+      continue;
+    }
+    text += fmt::format("  if {}; then\n", condition);
+    for (const auto line : lines_of(lines)) text += fmt::format("  {}\n", line);
+    text += "  fi\n";
   }
   return text + "}\n";
 }
