@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/atomic_file.hpp"
@@ -22,6 +23,8 @@
 #include "host/configure/persist.hpp"
 #include "host/configure/script.hpp"
 #include "host/configure/undo_record.hpp"
+#include "host/read/stacked.hpp"
+#include "host/record.hpp"
 
 namespace tensorwire::cli {
 namespace {
@@ -36,6 +39,7 @@ struct ConfigureFlags {
   bool no_timer = false;
   std::uint32_t priority = 3, dscp = 26, cnp_dscp = 48, timer_seconds = 60;
   std::optional<int> cnp_priority, mtu;
+  std::string root;  ///< a recording or a copy of files, instead of this host
   std::string state = "/var/lib/tensorwire/configure";
   std::string etc = "/etc";
 };
@@ -60,14 +64,15 @@ void show(const std::vector<host::PortDifference>& differences, bool json) {
   for (const host::PortDifference& difference : differences) fmt::print("{}", report_of(difference));
 }
 
-std::vector<host::PortDifference> find_all(const std::vector<std::string>& netdevs, const host::Wanted& wanted) {
-  host::LiveEffects host;
+std::vector<host::PortDifference> find_all(const ConfigureFlags& flags) {
+  const std::unique_ptr<host::Tree> tree =
+      flags.root.empty() ? std::make_unique<host::LiveTree>() : host::open_recorded(flags.root);
   std::vector<host::PortDifference> all;
-  for (const std::string& netdev : netdevs) {
-    if (::access(("/sys/class/net/" + netdev).c_str(), F_OK) != 0) {
+  for (const std::string& netdev : flags.words) {
+    if (!tree->target("/sys/class/net/" + netdev).ok() && !tree->names("/sys/class/net/" + netdev).ok()) {
       throw Error{"configure " + netdev, "there is no such interface", "ip link shows them"};
     }
-    all.push_back(find_difference(host.read(netdev), wanted));
+    all.push_back(find_difference(read_port_state(*tree, netdev), wanted_by(flags)));
   }
   return all;
 }
@@ -76,8 +81,11 @@ std::vector<host::PortDifference> find_all(const std::vector<std::string>& netde
 std::string danger_of(const host::PortDifference& difference) {
   host::LiveTree tree;
   const std::string& netdev = difference.netdev;
-  if (netdev == host::session_interface()) return "this session comes over it";
-  if (host::has_default_route(tree, netdev)) return "the default route leads over it";
+  for (const std::string& above : host::with_all_above(tree, netdev)) {
+    const std::string it = above == netdev ? "it" : above + ", which lies on it";
+    if (above == host::session_interface()) return "this session comes over " + it;
+    if (host::has_default_route(tree, above)) return "the default route leads over " + it;
+  }
   if (!difference.flaps_link()) return {};
   const auto load = host::traffic(netdev);
   if (load && *load > kIdleBytesPerSecond) {
@@ -90,9 +98,53 @@ void refuse_what_is_dangerous(const std::vector<host::PortDifference>& differenc
   for (const host::PortDifference& difference : differences) {
     const std::string what = "configure " + difference.netdev;
     if (!difference.refusals.empty()) throw Error{what, difference.refusals.front()};
+    if (const std::string why = difference.why_not_judged(); !why.empty()) {
+      throw Error{what, why + ", so that nobody could say whether a change was made"};
+    }
     const std::string danger = force ? std::string{} : danger_of(difference);
     if (!danger.empty()) throw Error{what, danger, "Give --force if that is all right"};
   }
+}
+
+/// What asks for the same as `flags`.
+std::string options_of(const ConfigureFlags& flags) {
+  const ConfigureFlags usual;
+  std::string text;
+  const auto add = [&](const char* name, const auto& value) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : " ", name, value);
+  };
+  if (flags.priority != usual.priority) add("--priority", flags.priority);
+  if (flags.dscp != usual.dscp) add("--dscp", flags.dscp);
+  if (flags.cnp_dscp != usual.cnp_dscp) add("--cnp-dscp", flags.cnp_dscp);
+  if (flags.cnp_priority) add("--cnp-priority", *flags.cnp_priority);
+  if (flags.mtu) add("--mtu", *flags.mtu);
+  return text;
+}
+
+std::vector<std::pair<std::string, std::string>> persistent_files_of(const ConfigureFlags& flags,
+                                                                     const std::string& netdev) {
+  return host::persistent_files(flags.etc, netdev, std::filesystem::read_symlink("/proc/self/exe"), options_of(flags));
+}
+
+std::vector<std::string> new_persistent_files(const ConfigureFlags& flags, const std::string& netdev) {
+  std::vector<std::string> paths;
+  if (!flags.persist) return paths;
+  for (const auto& [path, text] : persistent_files_of(flags, netdev)) {
+    if (::access(path.c_str(), F_OK) != 0) paths.push_back(path);
+  }
+  return paths;
+}
+
+void persist(const ConfigureFlags& flags) {
+  for (const std::string& netdev : flags.words) {
+    for (const auto& [path, text] : persistent_files_of(flags, netdev)) {
+      std::error_code error;
+      std::filesystem::create_directories(std::filesystem::path{path}.parent_path(), error);
+      replace_file(path, text);
+      fmt::print("wrote {}\n", path);
+    }
+  }
+  std::puts("systemctl daemon-reload && udevadm control --reload makes them known");
 }
 
 /// Records, sets a guard, applies.
@@ -104,7 +156,7 @@ void apply_all(const ConfigureFlags& flags, const std::vector<host::PortDifferen
   std::vector<std::string> earlier;
   for (const host::PortDifference& difference : differences) {
     if (difference.changes.empty()) continue;
-    earlier.push_back(records.write(difference));
+    earlier.push_back(records.write(difference, new_persistent_files(flags, difference.netdev)));
     netdevs.push_back(difference.netdev);
   }
   const auto bound = flags.no_timer ? std::nullopt : std::optional<Ps>{flags.timer_seconds * kSecond};
@@ -128,9 +180,10 @@ void apply_all(const ConfigureFlags& flags, const std::vector<host::PortDifferen
 }
 
 int configure(const ConfigureFlags& flags) {
-  const auto differences = find_all(flags.words, wanted_by(flags));
+  const auto differences = find_all(flags);
   const bool drifted = std::ranges::any_of(differences, [](const auto& d) { return !d.changes.empty(); });
-  const bool refused = std::ranges::any_of(differences, [](const auto& d) { return !d.refusals.empty(); });
+  const bool refused = std::ranges::any_of(
+      differences, [](const auto& d) { return !d.refusals.empty() || !d.why_not_judged().empty(); });
   show(differences, flags.json);
   if (flags.check) return refused ? 1 : drifted ? kDrift : 0;
   if (flags.apply && (drifted || refused)) {
@@ -138,19 +191,8 @@ int configure(const ConfigureFlags& flags) {
   } else if (!flags.json) {
     std::puts(!drifted ? "nothing to change" : "nothing was changed; --apply does it");
   }
+  if (flags.persist && !refused) persist(flags);
   return refused ? 1 : 0;
-}
-
-void persist(const ConfigureFlags& flags) {
-  const std::string options = flags.mtu ? fmt::format("--mtu {}", *flags.mtu) : std::string{};
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
-  for (const auto& [path, text] : host::persistent_files(flags.etc, flags.words, program, options)) {
-    std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path{path}.parent_path(), error);
-    replace_file(path, text);
-    fmt::print("wrote {}\n", path);
-  }
-  std::puts("systemctl daemon-reload && udevadm control --reload makes them known");
 }
 
 int confirm(const ConfigureFlags& flags) {
@@ -185,7 +227,14 @@ int run(ConfigureFlags flags) {
   if (verb == "confirm") return confirm(flags);
   if (verb == "rollback") return roll_back(flags, flags.words);
   if (verb == "verify") flags.check = true;
-  if (flags.persist) persist(flags);
+  if (!flags.root.empty() && (flags.apply || flags.persist)) {
+    throw Error{"configure --root", "a recording cannot be changed", "Leave out --apply and --persist"};
+  }
+  std::vector<std::string> once;
+  for (const std::string& netdev : flags.words) {
+    if (std::ranges::count(once, netdev) == 0) once.push_back(netdev);
+  }
+  flags.words = std::move(once);
   return configure(flags);
 }
 
@@ -209,6 +258,7 @@ void add_configure(Command& parent, int& status) {
   command.option("--cnp-dscp", flags->cnp_dscp, "DSCP of congestion notifications").shows_default().between(0, 63);
   command.option("--cnp-priority", flags->cnp_priority, "their priority (default: 6, or 7 on Broadcom)").between(0, 7);
   command.option("--mtu", flags->mtu, "bytes (default: as it is, but at least 4200)").between(576, 9978);
+  command.option("--root", flags->root, "a recording, or a copy of a host's files, to look at instead of this host");
   command.option("--state", flags->state, "folder for the records of what was there before").shows_default();
   command.option("--etc", flags->etc, "folder of --persist").shows_default();
   command.runs([flags, &status] { status = run(*flags); });

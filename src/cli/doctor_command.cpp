@@ -13,6 +13,7 @@
 #include "cli/doctor_watch.hpp"
 #include "cli/program.hpp"
 #include "host/compare/compare.hpp"
+#include "host/configure/port_state.hpp"
 #include "host/pseudonyms.hpp"
 #include "host/read/read.hpp"
 #include "host/record.hpp"
@@ -84,7 +85,10 @@ int examine(const DoctorFlags& flags) {
 int record(const DoctorFlags& flags) {
   const auto tree = open_tree(flags);
   host::Recorder recorder{*tree};
-  static_cast<void>(host::read_host(recorder));
+  // What `configure --root` asks besides.
+  for (const host::Netdev& netdev : host::read_host(recorder).netdevs.value_or({})) {
+    if (netdev.has_rdma) static_cast<void>(host::read_port_state(recorder, netdev.name));
+  }
   host::remove_private(recorder.recording());
   if (flags.pseudonyms) host::Pseudonyms{flags.key}.apply(recorder.recording());
   const std::string path = host::save(recorder.recording(), flags.folder);

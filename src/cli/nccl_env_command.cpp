@@ -23,7 +23,8 @@ struct NcclEnvFlags {
 
 void print(const NcclEnvFlags& flags) {
   if (!flags.log.empty()) {
-    std::fputs(host::what_happened(host::read_nccl_log(flags.log)).c_str(), stdout);
+    const host::NcclLog log = host::read_nccl_log(flags.log);
+    std::fputs((flags.json ? host::what_happened_json(log) : host::what_happened(log)).c_str(), stdout);
     return;
   }
   const std::unique_ptr<host::Tree> tree =

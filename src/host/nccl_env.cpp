@@ -67,6 +67,7 @@ void add_ports(const std::vector<Candidate>& ports, std::vector<EnvironmentLine>
     list += (list.empty() ? "=" : ",") + name_of(port);
     if (port.distance) reason += fmt::format("; {} to its GPU: {}", port.view.device->name, to_string(*port.distance));
   }
+  lines.push_back({"UCX_NET_DEVICES", list.substr(1), reason});
   lines.push_back({"NCCL_IB_HCA", list, reason + " ('=': these names exactly)"});
 }
 
@@ -168,6 +169,44 @@ void say(std::string& text, const char* what, const std::vector<LogLine>& lines)
   if (lines.size() > kShown) text += fmt::format("  ... until line {}\n", lines.back().number);
 }
 
+void say_channels(std::string& text, const char* what, const NcclLog& log, bool gdr) {
+  constexpr std::size_t kShown = 64;
+  const auto count = static_cast<std::size_t>(std::ranges::count(log.channels, gdr, &NetChannel::gdr));
+  if (count == 0) return;
+  text += fmt::format("{} ({} {})\n", what, count, count == 1 ? "line" : "lines");
+  std::size_t shown = 0;
+  for (const NetChannel& channel : log.channels) {
+    if (channel.gdr != gdr || ++shown > kShown) continue;
+    text += fmt::format("  {}: channel {}, rank {} -> {} ({}), NET/{}\n", channel.line, channel.channel, channel.from,
+                        channel.to, channel.sends ? "send" : "receive", channel.network);
+  }
+  if (count > kShown) text += fmt::format("  ... and {} more (--json has all)\n", count - kShown);
+}
+
+/// Values that are copied from host to host, and what is wrong with that.
+struct Habit {
+  std::string_view variable, why;
+};
+constexpr Habit kHabits[] = {
+    {"NCCL_NET_GDR_LEVEL", "it permits GPUDirect over any path up to that; only a measured distance makes it right"},
+    {"NCCL_IB_GID_INDEX", "an index is right on one table, and tables differ between NICs and change with links"},
+    {"NCCL_IB_SL", "it chooses a priority only where ports trust PCP; by DSCP, NCCL_IB_TC does"},
+    {"NCCL_P2P_LEVEL", "it permits peer-to-peer over any path up to that, as slow as it may be"},
+    {"NCCL_IB_TIMEOUT", "a longer one hides losses instead of mending them"},
+    {"NCCL_IB_RETRY_CNT", "more of them hide losses instead of mending them"},
+    {"UCX_IB_GID_INDEX", "an index is right on one table, and UCX finds the entry by itself"},
+};
+
+/// Those of them that are set now and do not follow from what was found here.
+void warn_of_habits(const Host& host, NcclEnvironment& environment) {
+  for (const auto& [variable, why] : kHabits) {
+    const Setting* const setting = host.process.setting(variable);
+    if (setting == nullptr || std::ranges::count(environment.lines, variable, &EnvironmentLine::name) != 0) continue;
+    environment.remarks.push_back(
+        fmt::format("habit, not fact: {}={} ({}): {}", variable, setting->value, setting->where, why));
+  }
+}
+
 }  // namespace
 
 NcclEnvironment nccl_environment(const Host& host, unsigned dscp) {
@@ -184,6 +223,7 @@ NcclEnvironment nccl_environment(const Host& host, unsigned dscp) {
   }
   add_socket_interface(host, environment.lines);
   compare_with_now(host, environment);
+  warn_of_habits(host, environment);
   return environment;
 }
 
@@ -209,8 +249,8 @@ std::string what_happened(const NcclLog& log) {
   say(text, "network chosen", log.networks);
   say(text, "no RDMA device found", log.without_device);
   say(text, "libibverbs was not found", log.without_library);
-  say(text, "channels from GPU memory (GDRDMA)", log.gdr_channels);
-  say(text, "channels through host memory (no GDRDMA)", log.plain_channels);
+  say_channels(text, "channels through host memory (no GDRDMA)", log, false);
+  say_channels(text, "channels from GPU memory (GDRDMA)", log, true);
   say(text, "GPUDirect refused", log.gdr_disabled);
   say(text, "provider and kernel do not fit", log.wrong_abi);
   say(text, "memory could not be registered", log.registration);
@@ -218,8 +258,38 @@ std::string what_happened(const NcclLog& log) {
   if (log.networks.empty() && log.without_device.empty()) {
     text +=
         "it does not say which network was chosen: NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,ENV,NET make it do so\n";
+  } else if (log.channels.empty()) {
+    text += "it names no channel between hosts: all ranks are on one, or NCCL_DEBUG_SUBSYS leaves out INIT and NET\n";
   }
   return text;
+}
+
+std::string what_happened_json(const NcclLog& log) {
+  using nlohmann::ordered_json;
+  const auto lines = [](const std::vector<LogLine>& all) {
+    ordered_json list = ordered_json::array();
+    for (const LogLine& line : all) list.push_back({{"line", line.number}, {"text", line.text}});
+    return list;
+  };
+  ordered_json channels = ordered_json::array();
+  for (const NetChannel& channel : log.channels) {
+    channels.push_back({{"line", channel.line},
+                        {"channel", channel.channel},
+                        {"from", channel.from},
+                        {"to", channel.to},
+                        {"direction", channel.sends ? "send" : "receive"},
+                        {"network", channel.network},
+                        {"gdrdma", channel.gdr}});
+  }
+  return ordered_json{{"log", log.path},
+                      {"version", log.version},
+                      {"networks", lines(log.networks)},
+                      {"no_rdma_device", lines(log.without_device)},
+                      {"no_libibverbs", lines(log.without_library)},
+                      {"gdr_refused", lines(log.gdr_disabled)},
+                      {"channels", std::move(channels)}}
+             .dump(2) +
+         "\n";
 }
 
 }  // namespace tensorwire::host

@@ -28,7 +28,11 @@ struct NcclEnvironment {
 /// {"environment": {NAME: {"value", "reason"}}, "remarks": [...]}
 [[nodiscard]] std::string json_text(const NcclEnvironment& environment);
 
-/// What an NCCL log says really happened, with the numbers of its lines.
+/// What an NCCL log says really happened, with the numbers of its lines: the network, and each channel between hosts
+/// with or without GPUDirect.
 [[nodiscard]] std::string what_happened(const NcclLog& log);
+/// {"log", "version", "networks", "no_rdma_device", "no_libibverbs", "gdr_refused": [{"line", "text"}], "channels":
+/// [{"line", "channel", "from", "to", "direction", "network", "gdrdma"}]}
+[[nodiscard]] std::string what_happened_json(const NcclLog& log);
 
 }  // namespace tensorwire::host

@@ -20,6 +20,7 @@ class Port:
         fcntl.flock(self.file, fcntl.LOCK_EX)
         self.before, self.lines, self.after = [], {}, []
         self.apps = {}
+        self.changed = False
         found = done = False
         for line in self.file.read().splitlines():
             key, _, value = line.partition(" ")
@@ -42,6 +43,7 @@ class Port:
         return list(map(int, self.lines[key].split()))
 
     def change(self, key, value):
+        self.changed = True
         left = int(self.lines.get("fail-at", 0))
         if left > 0:
             self.lines["fail-at"] = str(left - 1)
@@ -122,7 +124,8 @@ def main():
     if wish.pfc:
         capable, _, delay = port.numbers("pfc")
         port.change("pfc", f"{capable} {sum(1 << p for p in range(8) if wish.pfc[p])} {delay}")
-    port.write()
+    if port.changed:
+        port.write()
     port.show()
 
 

@@ -1,7 +1,9 @@
 """`tensorwire configure` on a host of its own (fake_host.py)."""
 import json
 import pathlib
+import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -146,6 +148,9 @@ class Configure(unittest.TestCase):
                              "this session comes over it", "--force")
         self.assert_one_line(host.configure("eth3", "--apply"), "the default route leads over it")
         self.assert_one_line(host.configure("eth2", "eth3", "--apply"), "the default route leads over it")
+        shell = f"'{pathlib.Path(PROGRAM).resolve()}' configure eth2 --apply --state '{host.state}' 2>&1 | cat"
+        sudo = host.inside("sh", "-c", f'env -u SSH_CONNECTION sh -c "{shell}"', SSH_CONNECTION="192.0.2.7 40000 192.0.2.1 22")
+        self.assertIn("this session comes over it", sudo.stdout)
         self.assertEqual(before, host.everything())
         self.assert_ran(host.configure("eth3", "--apply", "--force", "--no-timer"))
         self.assert_lossless(host, "eth3")
@@ -198,12 +203,60 @@ class Configure(unittest.TestCase):
 
     def test_persistent_files(self):
         host = self.mlx5()
-        self.assert_ran(host.configure("eth2", "eth3", "--persist", "--etc", host.root / "etc", "--mtu", 9000))
-        service = host.read("etc/systemd/system/tensorwire-configure@.service")
-        self.assertIn("configure %i --apply --force --no-timer --mtu 9000", service)
-        rules = host.read("etc/udev/rules.d/90-tensorwire-configure.rules").splitlines()
-        self.assertEqual(2, len(rules))
-        self.assertIn('NAME=="eth3"', rules[1])
+        options = ("--etc", host.root / "etc", "--mtu", 9000, "--priority", 4, "--dscp", 34)
+        self.assert_ran(host.configure("eth2", "--persist", *options))
+        self.assert_ran(host.configure("eth3", "--persist", "--etc", host.root / "etc"))
+        service = host.root / "etc/systemd/system/tensorwire-configure-eth2.service"
+        self.assertIn('configure eth2 --apply --force --no-timer --priority 4 --dscp 34 --mtu 9000\n', service.read_text())
+        rules = sorted((host.root / "etc/udev/rules.d").iterdir())
+        self.assertEqual([f"90-tensorwire-configure-eth{n}.rules" for n in (2, 3)], [rule.name for rule in rules])
+        self.assertIn('NAME=="eth3"', rules[1].read_text())
+        if shutil.which("systemd-analyze"):
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(service)], text=True, capture_output=True, timeout=60)
+            self.assertEqual((0, ""), (done.returncode, "".join(line for line in done.stderr.splitlines() if "tensorwire" in line)))
+        if shutil.which("udevadm") and subprocess.run(["udevadm", "verify", "--help"], capture_output=True).returncode == 0:
+            done = subprocess.run(["udevadm", "verify", *map(str, rules)], text=True, capture_output=True, timeout=60)
+            self.assertEqual(0, done.returncode, done.stderr)
+
+    def test_persistent_files_go_with_the_change(self):
+        host = self.mlx5()
+        self.assert_ran(host.configure("eth2", "--apply", "--no-timer", "--persist", "--etc", host.root / "etc"))
+        self.assertEqual(2, len([path for path in (host.root / "etc").rglob("*") if path.is_file()]))
+        self.assert_ran(host.configure("rollback", "eth2"))
+        self.assertEqual(0, len([path for path in (host.root / "etc").rglob("*") if path.is_file()]))
+
+    def test_a_recording_is_compared_and_left_alone(self):
+        host = self.mlx5()
+        recording = host.root / "recording"
+        self.assert_ran(host.inside(pathlib.Path(PROGRAM).resolve(), "doctor", "record", recording))
+        there = self.assert_ran(host.configure("eth2", "--check"), 2)
+        self.assertEqual(there, self.assert_ran(host.configure("eth2", "--check", "--root", recording), 2))
+        here = subprocess.run([PROGRAM, "configure", "eth2", "eth3", "--root", recording], text=True, capture_output=True, timeout=20)
+        self.assertIn("PFC: none -> 3", self.assert_ran(here))
+        self.assert_one_line(host.configure("eth2", "--apply", "--root", recording), "a recording cannot be changed")
+        self.assert_one_line(host.configure("eth9", "--root", recording), "there is no such interface")
+
+    def test_under_traffic(self):
+        host = self.mlx5()
+        host.inside("ip", "addr", "add", "192.0.2.1/24", "dev", "eth2")
+        flood = ("import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                 "s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)\nprint('ready', flush=True)\n"
+                 "while True:\n    for _ in range(50): s.sendto(bytes(1400), ('192.0.2.255', 9))\n    time.sleep(0.005)")
+        words, options = host.joined([sys.executable, "-c", flood], {})
+        sender = subprocess.Popen(words, stdout=subprocess.PIPE, **options)
+        self.addCleanup(lambda: (sender.kill(), sender.communicate()))
+        sender.stdout.readline()
+        before = host.everything()
+        self.assert_one_line(host.configure("eth3", "eth2", "--apply"), "it carries", "takes its link down", "--force")
+        self.assertEqual(before, host.everything())
+        self.assert_ran(host.configure("eth2", "--apply", "--no-timer", "--force"))
+        self.assert_lossless(host)
+
+    def test_what_cannot_be_read_is_not_judged(self):
+        host = self.host()
+        host.peer.add("eth2", driver="virtual")
+        self.assert_ran(host.configure("eth2", "--check"), 1)
+        self.assert_one_line(host.configure("eth2", "--apply"), "PFC cannot be read")
 
 
 class Script(unittest.TestCase):
@@ -212,6 +265,41 @@ class Script(unittest.TestCase):
     def test_the_one_in_the_repository_is_what_the_program_prints(self):
         done = subprocess.run([PROGRAM, "configure", "--emit-script"], text=True, capture_output=True, timeout=20)
         self.assertEqual(self.SCRIPT.read_text(), done.stdout)
+
+    def test_it_configures_a_port_without_the_program(self):
+        skip_without_namespaces()
+        shell = shutil.which("dash") or "sh"
+        for driver, ofed, pfc, cnp in (("mlx5_core", False, "mlx5", 6), ("mlx5_core", True, "mlx5", 6), ("bnxt_en", False, "bnxt", 7)):
+            with self.subTest(driver=driver, ofed=ofed), tempfile.TemporaryDirectory() as folder:
+                host = FakeHost(folder, driver=driver, ofed=ofed)
+                self.addCleanup(host.close)
+                host.peer.add("eth2", driver=pfc, prio_tc=(0,) * 8)
+                if ofed:
+                    host.mlnx_qos()
+                before = host.peer.state("eth2")
+                shown = host.inside(shell, self.SCRIPT, "eth2")
+                self.assertEqual((0, before), (shown.returncode, host.peer.state("eth2")), shown.stderr)
+                for _ in range(2):
+                    done = host.inside(shell, self.SCRIPT, "--apply", "eth2")
+                    self.assertEqual((0, ""), (done.returncode, done.stderr))
+                state = host.peer.state("eth2")
+                self.assertEqual(("8 8 7", "0 1 2 3 4 5 6 7"), (state["pfc"], state["prio-tc"]))
+                self.assertLessEqual({(peer.DSCP, 26, 3), (peer.DSCP, 48, cnp)}, set(state["app"]))
+                self.assertEqual("104", host.read("kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos"))
+                self.assertEqual("9000\n", host.inside("cat", "/sys/class/net/eth2/mtu").stdout)
+                verdict = host.configure("verify", "eth2")
+                self.assertEqual(0, verdict.returncode, verdict.stdout)
+
+    def test_it_stops_at_what_fails(self):
+        skip_without_namespaces()
+        with tempfile.TemporaryDirectory() as folder:
+            host = FakeHost(folder)
+            self.addCleanup(host.close)
+            host.peer.add("eth2", fail_at=1)
+            done = host.inside("sh", self.SCRIPT, "--apply", "eth2")
+            self.assertEqual(1, done.returncode)
+            self.assertIn('"dcb dcbx set dev eth2 host ieee" failed; what stands above it was done', done.stderr)
+            self.assertEqual(("8 0 7", []), (host.peer.state("eth2")["pfc"], host.peer.state("eth2")["app"]))
 
 
 if __name__ == "__main__":

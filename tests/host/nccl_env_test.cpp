@@ -84,19 +84,55 @@ TEST(NcclEnv, ShellAndJsonSayTheSame) {
   EXPECT_EQ(parsed["environment"].size(), environment.lines.size());
 }
 
+TEST(NcclEnv, HabitsAreNamed) {
+  TestHost host{Kind::kMlx5};
+  host.set("NCCL_IB_TIMEOUT", "22").set("NCCL_NET_GDR_LEVEL", "SYS");
+  const auto environment = nccl_environment(host.facts(), 26);
+  EXPECT_TRUE(remarks_on(environment, "habit, not fact: NCCL_IB_TIMEOUT=22 (environment)"));
+  EXPECT_TRUE(remarks_on(environment, "now NCCL_NET_GDR_LEVEL=SYS (environment)")) << "a distance was measured here";
+  EXPECT_FALSE(remarks_on(nccl_environment(TestHost{Kind::kMlx5}.facts(), 26), "habit, not fact"));
+  TestHost without{Kind::kNone};
+  without.set("NCCL_NET_GDR_LEVEL", "5");
+  EXPECT_TRUE(remarks_on(nccl_environment(without.facts(), 26), "habit, not fact: NCCL_NET_GDR_LEVEL=5"));
+}
+
+// Lines as NCCL 2.18 to 2.28 write them.
+constexpr std::string_view kLog =
+    "host-a:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:192.0.2.10<0>\n"
+    "host-a:1:1 [0] NCCL INFO Using network IB\n"
+    "NCCL version 2.27.5+cuda12.9\n"
+    "host-a:1:9 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0/GDRDMA\n"
+    "host-a:1:9 [0] NCCL INFO Channel 01/0 : 9[1] -> 0[0] [receive] via NET/IB/1(8)/GDRDMA/Shared\n"
+    "host-a:1:9 [0] NCCL INFO Channel 02/0 : 0[0] -> 1[0] [send] via NET/IB/1/GDRDMA(PCI)\n"
+    "host-a:1:9 [0] NCCL INFO Channel 03/0 : 0[b3000] -> 1[b3000] [send] via NET/IB/1\n"
+    "host-a:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[2] via P2P/CUMEM/read\n"
+    "host-a:1:9 [0] NCCL INFO Channel 04/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n";
+
 TEST(NcclEnv, ALogSaysWhatHappenedWithLineNumbers) {
-  const auto log = parse_nccl_log(
-      "host-a:1:1 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"
-      "host-a:1:1 [0] NCCL INFO Using network IB\n"
-      "host-a:1:9 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0/GDRDMA\n"
-      "host-a:1:9 [0] NCCL INFO Channel 01/0 : 1[0] -> 0[0] [receive] via NET/IB/1\n",
-      "job.log");
-  const std::string text = what_happened(log);
-  EXPECT_NE(text.find("network chosen (1 line)\n  2: "), std::string::npos) << text;
-  EXPECT_NE(text.find("(GDRDMA) (1 line)\n  3: "), std::string::npos) << text;
-  EXPECT_NE(text.find("(no GDRDMA) (1 line)\n  4: "), std::string::npos) << text;
+  const std::string text = what_happened(parse_nccl_log(kLog, "job.log"));
+  for (const char* words :
+       {"NCCL 2.27.5",
+        "network chosen (1 line)\n  2: ", "(GDRDMA) (3 lines)\n  4: channel 00/0, rank 1 -> 0 (receive), NET/IB/0\n",
+        "  5: channel 01/0, rank 9 -> 0 (receive), NET/IB/1(8)\n", "  6: channel 02/0, rank 0 -> 1 (send), NET/IB/1\n",
+        "(no GDRDMA) (2 lines)\n  7: channel 03/0, rank 0 -> 1 (send), NET/IB/1\n  9: channel 04/0, rank 0 -> 1 "
+        "(send), "
+        "NET/Socket/0\n"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+  }
+  EXPECT_EQ(text.find("P2P"), std::string::npos);
   EXPECT_NE(what_happened(parse_nccl_log("nothing\n", "job.log")).find("does not say which network"),
             std::string::npos);
+  EXPECT_NE(what_happened(parse_nccl_log("a NCCL INFO Using network IB\n", "job.log")).find("names no channel"),
+            std::string::npos);
+}
+
+TEST(NcclEnv, TheSameAsJson) {
+  const auto parsed = nlohmann::json::parse(what_happened_json(parse_nccl_log(kLog, "job.log")));
+  EXPECT_EQ(parsed["networks"][0]["line"], 2);
+  ASSERT_EQ(parsed["channels"].size(), 5U);
+  EXPECT_EQ(parsed["channels"][1]["from"], 9);
+  EXPECT_EQ(parsed["channels"][3]["gdrdma"], false);
+  EXPECT_EQ(parsed["channels"][4]["network"], "Socket/0");
 }
 
 }  // namespace

@@ -152,9 +152,10 @@ TEST(NcclLogText, OfVersion227) {
       "host-a:1:1 [0] NCCL INFO Channel 01/0 : 1[1] -> 2[0] [send] via NET/IB/0\n",
       "job.log");
   EXPECT_EQ(log.version, "2.27.3");
-  ASSERT_EQ(log.gdr_channels.size(), 1U);
-  EXPECT_EQ(log.gdr_channels[0].number, 4U);
-  EXPECT_EQ(log.plain_channels.size(), 1U);
+  ASSERT_EQ(log.channels.size(), 2U);
+  EXPECT_EQ(log.channels[0].line, 4U);
+  EXPECT_TRUE(log.channels[0].gdr);
+  EXPECT_FALSE(log.channels[1].gdr);
   EXPECT_EQ(log.networks.size(), 1U);
 }
 

@@ -19,6 +19,10 @@ void find_left_over(const PortDifference& before, const Wanted& wanted, Effects&
                     std::vector<std::string>& left_over) {
   const PortDifference now = find_difference(effects.read(before.netdev), wanted);
   for (const Change& change : before.changes) {
+    if (std::ranges::count(now.unread, change.part) != 0) {
+      left_over.push_back(fmt::format("{}: {} cannot be read any more", before.netdev, name_of(change.part)));
+      continue;
+    }
     const auto same = std::ranges::find(now.changes, change.part, &Change::part);
     const std::string is = same == now.changes.end() ? change.wanted : same->now;
     if (is == change.now) continue;

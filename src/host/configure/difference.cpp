@@ -212,6 +212,13 @@ bool PortDifference::flaps_link() const {
   return std::ranges::any_of(changes, [](const Change& c) { return c.part == Part::kPfc || c.part == Part::kMtu; });
 }
 
+std::string PortDifference::why_not_judged() const {
+  for (const Part part : {Part::kPfc, Part::kDscp}) {
+    if (std::ranges::count(unread, part) != 0) return fmt::format("{} cannot be read", name_of(part));
+  }
+  return {};
+}
+
 PortDifference find_difference(const PortState& state, const Wanted& wanted) {
   const Recipe* const recipe = find_recipe(state.driver.value_or(""), state.ofed);
   PortDifference difference;
@@ -233,6 +240,7 @@ PortDifference find_difference(const PortState& state, const Wanted& wanted) {
     const Reading found = read(part, state, wanted, wanted.cnp_priority.value_or(recipe->cnp_priority));
     if (!found.setting) {
       difference.unknown.push_back(fmt::format("{}: {}", name_of(part), found.why_not));
+      difference.unread.push_back(part);
     } else if (found.setting->now == found.setting->wanted) {
       difference.equal.push_back(part);
     } else {

@@ -28,7 +28,11 @@ struct PortDifference {
   std::vector<std::string> unknown;   ///< parts that could not be read, or that nobody can set here, with the reason
   std::vector<std::string> refusals;  ///< why nothing may be changed at all: one clause each
 
+  std::vector<Part> unread;  ///< those of them that could not be read
+
   [[nodiscard]] bool flaps_link() const;
+  /// Why it cannot be said whether data rides in a lossless priority; empty: it can.
+  [[nodiscard]] std::string why_not_judged() const;
 };
 
 [[nodiscard]] PortDifference find_difference(const PortState& state, const Wanted& wanted);

@@ -9,13 +9,13 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/unique_fd.hpp"
+#include "host/parse/counters.hpp"
 #include "host/parse/text.hpp"
 #include "host/read/parts.hpp"
 #include "host/tree/run_program.hpp"
@@ -25,6 +25,7 @@ namespace {
 
 /// Of one command. mlnx_qos alone takes a second or more, and a NIC that changes PFC waits for its link.
 constexpr Ps kChangeBound = 30 * kSecond;
+constexpr int kMostAncestors = 64;
 constexpr Ps kTrafficInterval = 200 * kMillisecond;
 
 /// One write, as the kernel's files want it.
@@ -51,6 +52,22 @@ std::string text_of(const sockaddr* address) {
   return text.data();
 }
 
+/// The value of SSH_CONNECTION in a process, or in the nearest process above it: sudo takes the variable away, but not
+/// from the shell that it was called in.
+std::string ssh_connection() {
+  LiveTree tree;
+  std::string process = "self";
+  for (int level = 0; level < kMostAncestors; ++level) {
+    const auto variables = parse_environment(tree.text("/proc/" + process + "/environ").text);
+    if (const auto found = variables.find("SSH_CONNECTION"); found != variables.end()) return found->second;
+    const std::string status = tree.text("/proc/" + process + "/status").text;
+    const auto parent = between(status, "PPid:", "\n");
+    if (!parent || trimmed(*parent) == "0") break;
+    process = trimmed(*parent);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string LiveEffects::perform(const Action& action) {
@@ -66,8 +83,7 @@ PortState LiveEffects::read(const std::string& netdev) {
 }
 
 std::string session_interface() {
-  const char* const connection = std::getenv("SSH_CONNECTION");  // client address and port, server address and port
-  if (connection == nullptr) return {};
+  const std::string connection = ssh_connection();  // client address and port, server address and port
   const auto words = words_of(connection);
   ifaddrs* all = nullptr;
   if (words.size() < 4 || ::getifaddrs(&all) != 0) return {};

@@ -12,7 +12,7 @@ class LiveEffects final : public Effects {
   [[nodiscard]] PortState read(const std::string& netdev) override;
 };
 
-/// The interface over which the person at this terminal is logged in (SSH_CONNECTION); empty: none.
+/// The interface over which the person at this terminal is logged in (SSH_CONNECTION, also above sudo); empty: none.
 [[nodiscard]] std::string session_interface();
 
 /// Bytes a second that an interface sends and receives, measured over a fifth of a second; unknown without its

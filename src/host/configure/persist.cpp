@@ -2,26 +2,37 @@
 
 #include <fmt/format.h>
 
-namespace tensorwire::host {
+#include <cctype>
 
-std::vector<std::pair<std::string, std::string>> persistent_files(const std::string& etc,
-                                                                  const std::vector<std::string>& netdevs,
+namespace tensorwire::host {
+namespace {
+
+/// As systemd-escape writes a name into that of a unit: "eth2", "rail\\x2d1".
+std::string unit_name(const std::string& netdev) {
+  std::string name;
+  for (const char c : netdev) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':' || c == '.';
+    name += plain ? std::string{c} : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return name;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> persistent_files(const std::string& etc, const std::string& netdev,
                                                                   const std::string& program,
                                                                   const std::string& options) {
+  const std::string unit = fmt::format("tensorwire-configure-{}.service", unit_name(netdev));
   // --force: at boot there is neither a session nor traffic to protect, and nobody who could confirm.
   const std::string service = fmt::format(
-      "[Unit]\nDescription=RoCEv2 settings of %i\nAfter=network-pre.target sys-subsystem-net-devices-%i.device\n\n"
-      "[Service]\nType=oneshot\nExecStart={} configure %i --apply --force --no-timer{}{}\n",
-      program, options.empty() ? "" : " ", options);
-  std::string rules;
-  for (const std::string& netdev : netdevs) {
-    rules += fmt::format(
-        "ACTION==\"add\", SUBSYSTEM==\"net\", NAME==\"{0}\", TAG+=\"systemd\", "
-        "ENV{{SYSTEMD_WANTS}}+=\"tensorwire-configure@{0}.service\"\n",
-        netdev);
-  }
-  return {{etc + "/systemd/system/tensorwire-configure@.service", service},
-          {etc + "/udev/rules.d/90-tensorwire-configure.rules", rules}};
+      "[Unit]\nDescription=RoCEv2 settings of {0}\nAfter=network-pre.target sys-subsystem-net-devices-{1}.device\n\n"
+      "[Service]\nType=oneshot\nExecStart=\"{2}\" configure {0} --apply --force --no-timer{3}{4}\n",
+      netdev, unit_name(netdev), program, options.empty() ? "" : " ", options);
+  const std::string rule =
+      fmt::format("ACTION==\"add\", SUBSYSTEM==\"net\", NAME==\"{}\", TAG+=\"systemd\", ENV{{SYSTEMD_WANTS}}+=\"{}\"\n",
+                  netdev, unit);
+  return {{etc + "/systemd/system/" + unit, service},
+          {fmt::format("{}/udev/rules.d/90-tensorwire-configure-{}.rules", etc, netdev), rule}};
 }
 
 }  // namespace tensorwire::host

@@ -40,13 +40,20 @@ Fact<unsigned> read_cm_tos(Tree& tree, const PortState& state) {
 
 }  // namespace
 
-/// Destination and mask 0 in /proc/net/route.
+/// Destination and mask 0 in /proc/net/route; destination 0 of 0 bits in /proc/net/ipv6_route.
 bool has_default_route(Tree& tree, const std::string& netdev) {
-  const Answer routes = tree.text("/proc/net/route");
-  return std::ranges::any_of(lines_of(routes.text), [&](std::string_view line) {
+  const Answer ipv4 = tree.text("/proc/net/route");
+  const Answer ipv6 = tree.text("/proc/net/ipv6_route");
+  const auto is_ipv4 = [&](std::string_view line) {
     const auto words = words_of(line);
     return words.size() >= 8 && words[0] == netdev && words[1] == "00000000" && words[7] == "00000000";
-  });
+  };
+  const auto is_ipv6 = [&](std::string_view line) {
+    const auto words = words_of(line);
+    return words.size() == 10 && words[9] == netdev && words[1] == "00" &&
+           words[0].find_first_not_of('0') == std::string_view::npos;
+  };
+  return std::ranges::any_of(lines_of(ipv4.text), is_ipv4) || std::ranges::any_of(lines_of(ipv6.text), is_ipv6);
 }
 
 PortState read_port_state(Tree& tree, const std::string& netdev) {

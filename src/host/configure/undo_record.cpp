@@ -91,7 +91,7 @@ std::string UndoRecords::path(const std::string& netdev) const {
 
 bool UndoRecords::exists(const std::string& netdev) const { return ::access(path(netdev).c_str(), F_OK) == 0; }
 
-std::string UndoRecords::write(const PortDifference& difference) const {
+std::string UndoRecords::write(const PortDifference& difference, std::span<const std::string> new_files) const {
   make_folder(folder_);
   std::string text = fmt::format(
       "#!/bin/sh\n# Sets {0} back to what it was before tensorwire configure changed it ({1}).\n"
@@ -99,6 +99,7 @@ std::string UndoRecords::write(const PortDifference& difference) const {
       difference.netdev, difference.recipe);
   const std::string record = text_of(path(difference.netdev));
   const std::string earlier = commands_in(record);
+  for (const std::string& file : new_files) text += fmt::format("rm -f {} || failed=1\n", quoted(file));
   for (const Action& action : undo_of(difference)) text += action.shell() + " || failed=1\n";
   text += earlier.empty() ? "exit $failed\n" : earlier;
   replace_file(path(difference.netdev), text);

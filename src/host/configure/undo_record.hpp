@@ -49,9 +49,10 @@ class UndoRecords {
   [[nodiscard]] UniqueFd lock() const;
 
   /// Before the first change. What an earlier record says is done after this one, so that going back goes all the way.
+  /// @param new_files  that come with the change, and go with it
   /// @return the earlier record; empty: there was none
   /// @throws Error when it cannot be written: then nothing may be changed
-  [[nodiscard]] std::string write(const PortDifference& difference) const;
+  [[nodiscard]] std::string write(const PortDifference& difference, std::span<const std::string> new_files) const;
   /// When the change was taken back: `text` is what write() returned.
   void replace(const std::string& netdev, const std::string& text) const;
   [[nodiscard]] bool exists(const std::string& netdev) const;

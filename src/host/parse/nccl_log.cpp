@@ -1,5 +1,6 @@
 #include "host/parse/nccl_log.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -11,6 +12,7 @@ namespace tensorwire::host {
 namespace {
 
 constexpr std::size_t kMostLines = 32;
+constexpr std::size_t kMostChannels = 16'384;
 constexpr std::size_t kLongestLine = 400;
 
 /// Words that decide what kind of line it is. The first row that fits counts.
@@ -23,8 +25,6 @@ constexpr std::array kLineKinds = {
     LineKind{"Using network ", &NcclLog::networks},
     LineKind{"NET/IB : No device found", &NcclLog::without_device},
     LineKind{"Failed to open libibverbs.so", &NcclLog::without_library},
-    LineKind{"/GDRDMA", &NcclLog::gdr_channels},
-    LineKind{"via NET/IB/", &NcclLog::plain_channels},
     LineKind{"GPU Direct RDMA Disabled", &NcclLog::gdr_disabled},
     LineKind{"does not support the kernel ABI of", &NcclLog::wrong_abi},
     LineKind{"Got async event : port error", &NcclLog::port_errors},
@@ -72,6 +72,27 @@ int connect_error(std::string_view text) {
   return 0;
 }
 
+/// The first numbers of "1[0] -> 0[0]".
+void read_ranks(std::string_view text, NetChannel& channel) {
+  channel.from = leading_number(trimmed(text)).value_or(-1);
+  if (const auto to = between(text, "-> ", {})) channel.to = leading_number(*to).value_or(-1);
+}
+
+/// "IB/0/GDRDMA", since 2.24 also "IB/0/GDRDMA(PCI)", and "/Shared" after it; "IB/0(9)" goes through rank 9's NIC.
+bool read_channel(std::string_view text, std::size_t number, NcclLog& log) {
+  const auto network = between(text, " via NET/", {});
+  const auto name = between(text, "Channel ", " :");
+  if (!network || !name) return false;
+  NetChannel channel{number, std::string{trimmed(*name)}, -1, -1, text.find("[send]") != std::string_view::npos, {},
+                     false};
+  read_ranks(*between(text, " :", {}), channel);
+  const auto gdr = network->find("/GDRDMA");
+  channel.gdr = gdr != std::string_view::npos;
+  channel.network = network->substr(0, std::min(gdr, network->find("/Shared")));
+  if (log.channels.size() < kMostChannels) log.channels.push_back(std::move(channel));
+  return true;
+}
+
 bool read_failure(std::string_view text, const LogLine& line, NcclLog& log) {
   if (text.find("Got completion ") != std::string_view::npos) {
     const int status = number_after(text, "status=") + number_after(text, "with error ");
@@ -108,7 +129,7 @@ NcclLog parse_nccl_log(std::string_view text, std::string path) {
       if (const auto version = between(words, "NCCL version ", "+"))
         log.version = version->substr(0, version->find(' '));
     }
-    if (read_failure(words, line, log)) continue;
+    if (read_failure(words, line, log) || read_channel(words, number, log)) continue;
     for (const LineKind& kind : kLineKinds) {
       if (words.find(kind.words) == std::string_view::npos) continue;
       if ((log.*kind.lines).size() < kMostLines) (log.*kind.lines).push_back(line);

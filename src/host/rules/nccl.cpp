@@ -109,7 +109,8 @@ void log_of_foreign_abi(const Host& host, Judgement& judgement) {
 }
 
 void gdr_off(const Host& host, Judgement& judgement) {
-  if (!host.nccl_log || host.nccl_log->gdr_disabled.empty() || !host.nccl_log->gdr_channels.empty()) return;
+  if (!host.nccl_log || host.nccl_log->gdr_disabled.empty()) return;
+  if (std::ranges::any_of(host.nccl_log->channels, &NetChannel::gdr)) return;
   judgement.found(
       Confidence::kCertain, "GPUDirect", "NCCL says that it does not use GPUDirect: data is copied through host memory",
       "look at the findings about GPUDirect; a distance in the line means that GPU and NIC are too far apart",
