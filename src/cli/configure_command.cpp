@@ -69,10 +69,11 @@ std::vector<host::PortDifference> find_all(const ConfigureFlags& flags) {
       flags.root.empty() ? std::make_unique<host::LiveTree>() : host::open_recorded(flags.root);
   std::vector<host::PortDifference> all;
   for (const std::string& netdev : flags.words) {
-    if (!tree->target("/sys/class/net/" + netdev).ok() && !tree->names("/sys/class/net/" + netdev).ok()) {
+    const host::PortState state = host::read_port_state(*tree, netdev);
+    if (!state.mtu && !state.driver) {
       throw Error{"configure " + netdev, "there is no such interface", "ip link shows them"};
     }
-    all.push_back(find_difference(read_port_state(*tree, netdev), wanted_by(flags)));
+    all.push_back(find_difference(state, wanted_by(flags)));
   }
   return all;
 }

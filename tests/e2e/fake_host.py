@@ -57,7 +57,10 @@ class FakeHost:
             (self.root / "drivers" / driver).mkdir(parents=True, exist_ok=True)
             (self.root / "class/net" / port / "device").mkdir(parents=True)
             (self.root / "class/net" / port / "device/driver").symlink_to(self.root / "drivers" / driver)
-            self.write(f"class/infiniband/{device}/ports/1/gid_attrs/ndevs/3", f"{port}\n")
+            rdma = f"class/infiniband/{device}/ports/1"
+            self.write(f"{rdma}/gids/3", f"0000:0000:0000:0000:0000:ffff:c000:020{number + 1}\n")
+            self.write(f"{rdma}/gid_attrs/types/3", "RoCE v2\n")
+            self.write(f"{rdma}/gid_attrs/ndevs/3", f"{port}\n")
             self.write(f"kernel/config/rdma_cm/{device}/ports/1/default_roce_tos", "0\n")
             if ofed:
                 for side in ("np", "rp"):
