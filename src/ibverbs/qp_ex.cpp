@@ -157,15 +157,27 @@ void wr_set_ud_addr(ibv_qp_ex* base, ibv_ah* ah, std::uint32_t remote_qpn, std::
   request.qkey = remote_qkey;
 }
 
+/// Gives each request its pieces. @return EINVAL: an atomic has no room for the old value. Found here, before the first
+/// request of the batch is posted: a batch is sent as a whole.
+int give_pieces(StagedRequests& staged) noexcept {
+  for (std::size_t i = 0; i < staged.requests.size(); ++i) {
+    const std::size_t first = staged.first_piece[i];
+    const std::size_t end = i + 1 == staged.requests.size() ? staged.pieces.size() : staged.first_piece[i + 1];
+    transport::SendWr& request = staged.requests[i];
+    request.sges = {staged.pieces.data() + first, end - first};
+    std::uint64_t length = 0;
+    for (const transport::Sge& sge : request.sges) length += sge.length;
+    if (transport::is_atomic(request.opcode) && length != transport::kAtomicBytes) return EINVAL;
+  }
+  return 0;
+}
+
 int wr_complete(ibv_qp_ex* base) noexcept {
   QueuePair& qp = of(base);
   StagedRequests& staged = *qp.staged;
-  int result = staged.error;
+  int result = staged.error != 0 ? staged.error : give_pieces(staged);
   for (std::size_t i = 0; i < staged.requests.size() && result == 0; ++i) {
     const bool last = i + 1 == staged.requests.size();
-    const std::size_t first = staged.first_piece[i];
-    const std::size_t end = last ? staged.pieces.size() : staged.first_piece[i + 1];
-    staged.requests[i].sges = {staged.pieces.data() + first, end - first};
     result = qp.hca->post_send(qp.engine, staged.requests[i], !last);
   }
   staged.mutex.unlock();
