@@ -14,7 +14,6 @@ constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
 constexpr std::uint16_t kEtherTypeVlan = 0x8100;
 constexpr std::size_t kVlanTagBytes = 4;
 constexpr std::size_t kEtherTypeOffset = 12;
-constexpr std::byte kVersion4WithoutOptions{0x45};
 constexpr std::byte kProtocolUdp{17};
 constexpr std::uint16_t kDontFragment = 0x4000;
 constexpr std::uint16_t kFragmentMask = 0x3fff;  // more-fragments bit and offset

@@ -22,6 +22,8 @@ inline constexpr std::uint32_t kFlowLabelMask = 0xf'ffff;
 inline constexpr std::size_t kEthernetBytes = 14;
 inline constexpr std::size_t kIpv4Bytes = 20;
 inline constexpr std::size_t kIpv6Bytes = 40;
+/// The first byte of an IPv4 header of kIpv4Bytes.
+inline constexpr std::byte kVersion4WithoutOptions{0x45};
 inline constexpr std::size_t kUdpBytes = 8;
 inline constexpr std::size_t kMaxFrameHeaderBytes = kEthernetBytes + kIpv6Bytes + kUdpBytes;
 /// What the 16-bit IPv4 length leaves.

@@ -10,7 +10,6 @@ namespace tensorwire::wire {
 namespace {
 
 constexpr std::size_t kIpv4At = kNetworkHeaderBytes - kIpv4Bytes;
-constexpr std::byte kIpv4FirstByte{0x45};
 constexpr std::uint32_t kVersion6 = 6U << 28;
 
 }  // namespace
@@ -31,7 +30,7 @@ void encode_network_header(const NetworkHeader& header, std::size_t udp_payload_
 
 std::optional<NetworkHeader> parse_network_header(std::span<const std::byte, kNetworkHeaderBytes> bytes) noexcept {
   const std::byte* const ip = bytes.data() + kIpv4At;
-  if (ip[0] == kIpv4FirstByte && internet_checksum({ip, kIpv4Bytes}) == 0) {
+  if (ip[0] == kVersion4WithoutOptions && internet_checksum({ip, kIpv4Bytes}) == 0) {
     return NetworkHeader{.source = Gid::from_ipv4(load_be32(ip + 12)),
                          .destination = Gid::from_ipv4(load_be32(ip + 16)),
                          .traffic_class = std::to_integer<std::uint8_t>(ip[1]),

@@ -23,5 +23,6 @@ inline constexpr std::size_t kLinkTypeOffset = 20;
 
 // Record header: seconds 4, fraction 4, captured bytes 4, original bytes 4.
 inline constexpr std::size_t kRecordHeaderBytes = 16;
+inline constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
 
 }  // namespace tensorwire::wire::pcap

@@ -11,8 +11,6 @@ namespace tensorwire::wire {
 
 namespace {
 
-constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
-
 /// Walks a capture in memory; every read is checked against what is left.
 class Reader {
  public:
@@ -26,7 +24,7 @@ class Reader {
     const std::uint32_t fraction = u32(offset_ + 4);
     const std::uint32_t captured = u32(offset_ + 8);
     PcapRecord record;
-    record.time_ns = seconds * kNanosecondsPerSecond + fraction * nanoseconds_per_fraction_;
+    record.time_ns = seconds * pcap::kNanosecondsPerSecond + fraction * nanoseconds_per_fraction_;
     record.original_bytes = u32(offset_ + 12);
     if (captured > left() - pcap::kRecordHeaderBytes) {
       fail("a record claims " + count(captured) + ", the file has " + count(left() - pcap::kRecordHeaderBytes) +

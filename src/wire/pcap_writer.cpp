@@ -13,8 +13,6 @@ namespace tensorwire::wire {
 
 namespace {
 
-constexpr std::int64_t kNanosecondsEachSecond = 1'000'000'000;
-
 std::array<std::byte, pcap::kFileHeaderBytes> file_header() noexcept {
   std::array<std::byte, pcap::kFileHeaderBytes> header{};
   std::byte* p = header.data();
@@ -45,8 +43,8 @@ void PcapWriter::append(const void* bytes, std::size_t size) noexcept {
 void PcapWriter::append_record_header(std::size_t frame_bytes, Ps time) noexcept {
   const std::int64_t time_ns = epoch_ns_ + time / kNanosecond;
   std::array<std::byte, pcap::kRecordHeaderBytes> head;
-  store_be32(head.data(), static_cast<std::uint32_t>(time_ns / kNanosecondsEachSecond));
-  store_be32(head.data() + 4, static_cast<std::uint32_t>(time_ns % kNanosecondsEachSecond));
+  store_be32(head.data(), static_cast<std::uint32_t>(time_ns / pcap::kNanosecondsPerSecond));
+  store_be32(head.data() + 4, static_cast<std::uint32_t>(time_ns % pcap::kNanosecondsPerSecond));
   store_be32(head.data() + 8, static_cast<std::uint32_t>(frame_bytes));
   store_be32(head.data() + 12, static_cast<std::uint32_t>(frame_bytes));
   append(head.data(), head.size());

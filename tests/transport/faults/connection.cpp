@@ -14,9 +14,6 @@ namespace tensorwire::transport::faults {
 namespace {
 
 constexpr std::uint32_t kMaxInline = 128;
-/// PSNs of two lives of a direction stay further apart than any window: a packet of an earlier life must not pass for
-/// one of this life. (On a real fabric the number is random and the peer's old packets die out meanwhile.)
-constexpr std::uint32_t kLivesApart = 1U << 13;
 constexpr std::uint32_t kMaxLives = 400;
 
 MtuCode choose_mtu(Random& random) {

@@ -12,6 +12,10 @@
 
 namespace tensorwire::transport::faults {
 
+/// PSNs of two lives of a direction stay further apart than any window: a packet of an earlier life must not pass for
+/// one of this life. (On a real fabric the number is random and the peer's old packets die out meanwhile.)
+inline constexpr std::uint32_t kLivesApart = 1U << 13;
+
 enum class Truth : std::uint8_t { kGenuine, kCorrupt, kForged };
 
 enum class Service : std::uint8_t { kReliable, kUnreliable, kDatagram };

@@ -13,8 +13,6 @@ constexpr std::uint32_t kUcMaxInline = 64;
 constexpr std::uint32_t kZoneBytes = 24 * 1024;
 constexpr std::uint32_t kUcInitMask = kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags;
 constexpr std::uint32_t kRtrMask = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
-/// PSNs of two lives stay further apart than a life is long.
-constexpr std::uint32_t kUcLivesApart = 1U << 13;
 
 }  // namespace
 
@@ -56,7 +54,7 @@ void UnreliableEnd::bring_up(Ps now) {
   config.access = scenario_.has(Fault::kDefect) && random_.below(8) == 0 ? 0 : kAccessRemoteWrite;
   config.mtu = mtu_bytes(mtu_);
   config.dcqcn = scenario_.engine.dcqcn;
-  config.sq_psn = life++ != 0             ? ref.config.sq_psn + kUcLivesApart + random_.below(kUcLivesApart)
+  config.sq_psn = life++ != 0             ? ref.config.sq_psn + kLivesApart + random_.below(kLivesApart)
                   : random_.below(2) == 0 ? wire::kPsnMask - random_.below(60)  // soon at the wrap
                                           : random_.below(1U << 24);
   config.sq_psn &= wire::kPsnMask;
