@@ -34,6 +34,7 @@ struct DoctorFlags {
   std::string over;
   std::string colour = "auto";
   bool json = false;
+  bool firmware = false;
   std::string folder;
   bool pseudonyms = false;
   std::string key;
@@ -53,7 +54,7 @@ std::unique_ptr<host::Tree> open_tree(const DoctorFlags& flags) {
   if (flags.process.find_first_not_of("0123456789") != std::string::npos && flags.process != "self") {
     throw Error{"--pid", flags.process + " is not the number of a process"};
   }
-  return std::make_unique<host::LiveTree>(flags.process);
+  return std::make_unique<host::LiveTree>(flags.process, flags.firmware);
 }
 
 host::Host read(host::Tree& tree, const DoctorFlags& flags) {
@@ -134,12 +135,15 @@ void add_doctor(Command& parent, int& status) {
                 "look twice, as far apart as 10s, and judge counters by what they moved in between");
   doctor.option("--color", flags->colour, "auto, always or never").shows_default();
   doctor.flag("--json", flags->json, "print JSON (docs/doctor.md)");
+  const char* const firmware = "also read the settings of mlx5 firmware (mlxconfig, mstconfig): takes seconds";
+  doctor.flag("--firmware", flags->firmware, firmware);
   doctor.runs([flags, &status] {
     if (!flags->done) status = verdict_of([&] { return examine(*flags); });
   });
   Command recording = doctor.command("record", "write what the doctor reads into a folder, to be looked at elsewhere");
   recording.option("folder", flags->folder, "the folder").required();
   recording.option("--pid", flags->process, "the process whose environment, limits and libraries are recorded");
+  recording.flag("--firmware", flags->firmware, firmware);
   recording.flag("--pseudonyms", flags->pseudonyms, "put other addresses in place of the host's; subnets stay subnets");
   recording.option("--key", flags->key, "text that makes equal pseudonyms on all hosts, to compare them; else random");
   recording.runs([flags, &status] {

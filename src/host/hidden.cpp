@@ -42,6 +42,13 @@ std::vector<std::string> hidden_facts(const Host& host) {
   if (!ports.empty())
     hidden.push_back(
         fmt::format("the interface of {} (another network namespace): its MTU, QoS, pauses and routes", ports));
+  if (host.rdma && !host.rdma->empty() && !host.rdma_shared.is(false)) {
+    hidden.push_back(host.rdma_shared
+                         ? "which RDMA devices are this container's: /sys/class/infiniband shows those of the "
+                           "whole host (rdma system: netns shared)"
+                         : "which RDMA devices are this container's: whether namespaces share them (rdma system) "
+                           "cannot be read");
+  }
   const std::string nodes = devices_without_node(host);
   if (!nodes.empty()) hidden.push_back(fmt::format("the device node of {}", nodes));
   if (any_bridge_unread(host)) hidden.emplace_back("access control of PCIe bridges (it needs root on the host)");

@@ -33,7 +33,8 @@ std::string name_of(const Candidate& candidate) {
   return fmt::format("{}:{}", candidate.view.device->name, candidate.view.port->number);
 }
 
-/// Ports of Ethernet that are up and have an address; where distances are known, those that a GPU is near to.
+/// Ports of Ethernet that are up and have an address, the nearest to a GPU first; where distances are known, those that
+/// a GPU is near to.
 std::vector<Candidate> choose_ports(const Host& host, std::vector<std::string>& remarks) {
   std::vector<Candidate> all;
   for (const PortView& view : all_ports(host)) {
@@ -57,15 +58,22 @@ std::vector<Candidate> choose_ports(const Host& host, std::vector<std::string>& 
       return true;
     });
   }
+  // Those of unknown distance come last; equals stay in the order of their names.
+  std::ranges::stable_sort(all, {}, [](const Candidate& candidate) {
+    return candidate.distance ? static_cast<int>(*candidate.distance) : static_cast<int>(Distance::kSys) + 1;
+  });
   return all;
 }
 
 void add_ports(const std::vector<Candidate>& ports, std::vector<EnvironmentLine>& lines) {
   std::string list;
-  std::string reason = "active RoCE ports with an address";
+  const bool measured = std::ranges::any_of(ports, [](const Candidate& port) { return port.distance.has_value(); });
+  std::string reason = measured && ports.size() > 1 ? "active RoCE ports with an address, the nearest to a GPU first"
+                                                    : "active RoCE ports with an address";
   for (const Candidate& port : ports) {
     list += (list.empty() ? "=" : ",") + name_of(port);
-    if (port.distance) reason += fmt::format("; {} to its GPU: {}", port.view.device->name, to_string(*port.distance));
+    reason += fmt::format("; {} to its GPU: {}", port.view.device->name,
+                          port.distance ? to_string(*port.distance) : "not known");
   }
   lines.push_back({"UCX_NET_DEVICES", list.substr(1), reason});
   lines.push_back({"NCCL_IB_HCA", list, reason + " ('=': these names exactly)"});

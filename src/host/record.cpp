@@ -8,6 +8,7 @@
 #include "base/atomic_file.hpp"
 #include "base/error.hpp"
 #include "host/parse/counters.hpp"
+#include "host/parse/mlxconfig.hpp"
 #include "host/parse/text.hpp"
 #include "host/read/read.hpp"
 #include "host/tree/folder_tree.hpp"
@@ -116,6 +117,7 @@ void remove_private(Recording& recording) {
     if (kind == Ask::kTool && name == tool::kNeighbours) answer.text = without_link_addresses(answer.text);
     if (kind == Ask::kTool && (name == tool::kVerbsDevices || name == tool::kLspci))
       answer.text = without_serials(answer.text);
+    if (kind == Ask::kTool && name.starts_with(tool::kMlxconfig)) answer.text = fabric_settings(answer.text);
     if (kind != Ask::kText || !answer.ok()) return true;
     if (name == "/proc/target/environ") answer.text = fabric_variables(answer.text);
     if (name == "/proc/1/environ") answer.text = kept_marks(answer.text);

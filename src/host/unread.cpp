@@ -28,6 +28,9 @@ class Unread {
     if (fact || is_absent(fact.why())) return;
     diagnosis_.unknown.push_back({std::string{id}, std::move(what), fact.where() + ": " + fact.why()});
   }
+  void add(std::string_view id, std::string what, std::string why) {
+    diagnosis_.unknown.push_back({std::string{id}, std::move(what), std::move(why)});
+  }
 
  private:
   Diagnosis& diagnosis_;
@@ -46,6 +49,32 @@ void check_port(const PortView& view, Unread& unread) {
   }
 }
 
+/// Whether an end of congestion control is on: by its setting, else by what it does. With neither it is not known.
+void check_end(const std::string& id, const std::string& end, const PortView& view, const Fact<PrioritySet>& setting,
+               std::optional<std::uint64_t> works, const char* name, bool judged, Unread& unread) {
+  if (setting || !is_absent(setting.why())) {
+    unread.check(id, end + " of " + view.netdev->name, setting);
+    return;
+  }
+  if (works.value_or(0) > 0 || judged) return;
+  const std::string counted = works ? std::string{name} + " is 0" : "nothing is counted that would tell";
+  const auto& firmware = view.device->firmware_settings;
+  const std::string asked = view.device->family != NicFamily::kMlx5 ? ""
+                            : firmware                              ? ", nor has its firmware"
+                                       : ", and its firmware's settings: " + firmware.why();
+  unread.add(id, "whether the " + end + " of " + view.netdev->name + " is on",
+             "this driver has no setting that shows it" + asked + "; " + counted);
+}
+
+void check_congestion_control(const PortView& view, Unread& unread) {
+  const CongestionCounters counted = congestion_counters(*view.port);
+  const Qos& qos = view.netdev->qos;
+  check_end("TW-ECN-001", "notification point", view, qos.ecn_np, counted.sent, "the counter of CNPs sent",
+            counted.marked.value_or(0) >= 100, unread);
+  check_end("TW-ECN-002", "reaction point", view, qos.ecn_rp, counted.handled, "the counter of CNPs obeyed",
+            counted.ignored.value_or(0) >= 100, unread);
+}
+
 void check_interface(const Netdev& netdev, Unread& unread) {
   const Qos& qos = netdev.qos;
   unread.check("TW-MTU-001", "MTU of " + netdev.name, netdev.mtu);
@@ -54,8 +83,6 @@ void check_interface(const Netdev& netdev, Unread& unread) {
   unread.check("TW-QOS-001", "trust of " + netdev.name, qos.trust);
   unread.check("TW-QOS-002", "priorities of DSCPs of " + netdev.name, qos.priority_of_dscp);
   unread.check("TW-QOS-007", "who controls QoS of " + netdev.name, qos.host_controls);
-  unread.check("TW-ECN-001", "notification point of " + netdev.name, qos.ecn_np);
-  unread.check("TW-ECN-002", "reaction point of " + netdev.name, qos.ecn_rp);
   unread.check("TW-NET-001", "ARP settings of " + netdev.name, netdev.arp_ignore);
 }
 
@@ -72,6 +99,7 @@ void check_pci(const Host& host, Unread& unread) {
   }
   if (host.gpus.empty()) return;
   unread.check("TW-GDR-003", "version of the NVIDIA driver", host.gpu_driver.version);
+  if (!host.nics.empty()) unread.check("TW-GDR-010", "whether CUDA offers DMA-BUF", host.gpu_driver.cuda_dmabuf);
   unread.check("TW-GDR-004", "the kernel's peer memory interface", host.gpu_driver.peer_memory_api);
 }
 
@@ -92,7 +120,10 @@ void add_unread_facts(const Host& host, Diagnosis& diagnosis) {
     unread.check("TW-DEV-003", "interface version of " + device.name, device.verbs_abi);
   }
   for (const PortView& view : all_ports(host)) check_port(view, unread);
-  for (const PortView& view : qos_ports(host)) check_interface(*view.netdev, unread);
+  for (const PortView& view : qos_ports(host)) {
+    check_interface(*view.netdev, unread);
+    check_congestion_control(view, unread);
+  }
   check_pci(host, unread);
 }
 

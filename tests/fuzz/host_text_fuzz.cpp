@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "host/parse/counters.hpp"
 #include "host/parse/lspci.hpp"
+#include "host/parse/mlxconfig.hpp"
 #include "host/parse/nccl_log.hpp"
 #include "host/parse/network.hpp"
 #include "host/parse/pci.hpp"
@@ -58,7 +59,11 @@ void as_tool(std::string_view text) {
   static_cast<void>(parse_dcb_pfc(text));
   static_cast<void>(parse_dcb_app(text));
   static_cast<void>(parse_dcb_ets(text));
+  static_cast<void>(parse_dcb_buffer(text));
   static_cast<void>(parse_dcbx(text));
+  static_cast<void>(parse_dscp2prio(text));
+  static_cast<void>(parse_mlxconfig(text));
+  static_cast<void>(fabric_settings(text));
   static_cast<void>(parse_mlnx_qos(text));
   static_cast<void>(parse_switch_counters(text));
   static_cast<void>(parse_niccli_qos(text));

@@ -126,6 +126,19 @@ TEST(CompareFieldCases, Nccl1526_MlxAndBroadcomTogether) {
   })) << comparison_text(comparison);
 }
 
+TEST(CompareFieldCases, Nccl1755_RailsInAnotherOrder) {
+  const Comparison comparison =
+      compare({healthy("a"), healthy("b"), odd("c", [](TestHost& host) {
+                 host.file("/proc/net/route",
+                           "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+                           "eth3\t000200C0\t00000000\t0001\t0\t0\t0\tC0FFFFFF\t0\t0\t0\n"
+                           "eth2\t006433C6\t00000000\t0001\t0\t0\t0\tC0FFFFFF\t0\t0\t0\n");
+               })});
+  ASSERT_EQ(comparison.differences.size(), 1U) << comparison_text(comparison);
+  EXPECT_EQ(comparison.differences[0].property, "rails in the order of GPUs");
+  EXPECT_EQ(comparison.differences[0].outliers.at(0).value, "1 0");
+}
+
 TEST(CompareFieldCases, Nccl709And1524_MtuOfOneHost) {
   const Comparison comparison = compare({healthy("a"), healthy("b"), odd("c", [](TestHost& host) {
                                            for (const Nic& nic : host.nics()) host.file(nic.net() + "/mtu", "1500\n");

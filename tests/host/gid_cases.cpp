@@ -1,4 +1,5 @@
 // Addresses and interfaces.
+#include <array>
 #include <cerrno>
 
 #include "host/rule_case.hpp"
@@ -35,6 +36,16 @@ void two_in_one_subnet(TestHost& host) {
             "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
             "eth2\t000200C0\t00000000\t0001\t0\t0\t0\tC0FFFFFF\t0\t0\t0\neth3\t000200C0\t00000000\t0001\t0\t0\t0\tC0FFF"
             "FFF\t0\t0\t0\n");
+}
+
+const std::string kPciFolder = "/sys/bus/pci/devices/";
+
+/// 192.0.2.0/26 on the first interface, 198.51.100.0/26 on the second.
+void routes_in_order(TestHost& host, const std::array<const char*, 2>& netdevs) {
+  host.file("/proc/net/route",
+            std::string{"Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"} +
+                netdevs[0] + "\t000200C0\t00000000\t0001\t0\t0\t0\tC0FFFFFF\t0\t0\t0\n" + netdevs[1] +
+                "\t006433C6\t00000000\t0001\t0\t0\t0\tC0FFFFFF\t0\t0\t0\n");
 }
 
 const std::vector<RuleCase> kGidCases = {
@@ -101,7 +112,31 @@ const std::vector<RuleCase> kGidCases = {
      [](TestHost& host) {
        host.gid(host.nic(), 4, "203.0.113.1", "x").fails(host.nic().port() + "/gid_attrs/types/4", EINVAL);
      },
-     {"!GID-007"}},
+     {"GID-010", "!GID-007"},
+     "/gid_attrs/types/4: Invalid argument (EINVAL)"},
+    {"PartlyOtherNamespaceInSharedMode",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.gid(host.nic(), 4, "203.0.113.1", "x").fails(host.nic().port() + "/gid_attrs/types/4", EINVAL);
+       host.file("/sys/module/ib_core/parameters/netns_mode", "Y\n");
+     },
+     {"GID-010"},
+     "netns shared"},
+    {"UnreadableEntryOfAnExclusiveDevice",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.gid(host.nic(), 4, "203.0.113.1", "x").fails(host.nic().port() + "/gid_attrs/types/4", EINVAL);
+       host.tool(tool::kRdmaSystem, "", "netns exclusive copy-on-fork on\n");
+     },
+     {"!GID-010"}},
+    {"OtherNamespaceOfAnExclusiveDevice",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       foreign_namespace(host);
+       host.file("/sys/module/ib_core/parameters/netns_mode", "N\n");
+     },
+     {"GID-007"},
+     "rdma dev set mlx5_0 netns"},
     {"PinIsAWord",
      Kind::kMlx5,
      [](TestHost& host) { host.set("NCCL_IB_GID_INDEX", "auto"); },
@@ -158,6 +193,53 @@ const std::vector<RuleCase> kGidCases = {
        host.set("NCCL_CROSS_NIC", "1");
      },
      {"NET-001", "!NET-004"}},
+
+    {"StrictForAllButWithASourceCheck",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       two_in_one_subnet(host);
+       for (const auto& [name, value] : {std::pair{"arp_ignore", "1\n"}, {"arp_announce", "2\n"}, {"rp_filter", "1\n"}})
+         host.file(std::string{"/proc/sys/net/ipv4/conf/all/"} + name, value);
+     },
+     {"NET-001"},
+     "ip rule add from 192.0.2.10 table 101"},
+    {"StrictForAll",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       two_in_one_subnet(host);
+       for (const auto& [name, value] : {std::pair{"arp_ignore", "1\n"}, {"arp_announce", "2\n"}})
+         host.file(std::string{"/proc/sys/net/ipv4/conf/all/"} + name, value);
+     },
+     {"!NET-001"}},
+    {"RailsCrossed",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       routes_in_order(host, {"eth3", "eth2"});
+     },
+     {"NET-007"},
+     "(1 0)"},
+    {"RailsInOrderWhateverTheNames",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       // The device and interface of the first GPU have the later names.
+       routes_in_order(host, {"eth3", "eth2"});
+       host.link(kPciFolder + "0000:3e:00.0",
+                 "/sys/devices/pci0000:5a/0000:5a:00.0/0000:5b:00.0/0000:5c:01.0/0000:3e:00.0");
+       host.link(kPciFolder + "0000:5e:00.0",
+                 "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:01.0/0000:5e:00.0");
+     },
+     {"!NET-007"}},
+    {"TwoNicsEquallyNear",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       routes_in_order(host, {"eth3", "eth2"});
+       host.link(kPciFolder + "0000:5d:00.0",
+                 "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:02.0/0000:5d:00.0");
+       host.link(kPciFolder + "0000:5e:00.0",
+                 "/sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3c:03.0/0000:5e:00.0");
+       host.config("0000:3c:02.0", 0).config("0000:3c:03.0", 0);
+     },
+     {"!NET-007"}},
 
     {"SelfAssignedOnAnUnusedPort",
      Kind::kMlx5,

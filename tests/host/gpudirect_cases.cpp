@@ -10,7 +10,8 @@ const std::string kPciDevices = "/sys/bus/pci/devices/";
 
 void proprietary_driver(TestHost& host) {
   host.file("/proc/driver/nvidia/version",
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n");
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n")
+      .cuda_dmabuf(false);
 }
 
 void model(TestHost& host, const std::string& name) {
@@ -54,7 +55,9 @@ const std::vector<RuleCase> kGpuDirectCases = {
      "open kernel modules"},
     {"NoPeerMemoryOldKernel",
      Kind::kOfed,
-     [](TestHost& host) { host.gone("/sys/module/nvidia_peermem").file("/proc/sys/kernel/osrelease", "5.4.0-1\n"); },
+     [](TestHost& host) {
+       host.gone("/sys/module/nvidia_peermem").file("/proc/sys/kernel/osrelease", "5.4.0-1\n").cuda_dmabuf(false);
+     },
      {"GDR-003"},
      "modprobe nvidia-peermem"},
     {"DmabufInstead", Kind::kMlx5, [](TestHost& host) { host.gone("/sys/module/nvidia_peermem"); }, {"!GDR-003"}},
@@ -189,6 +192,24 @@ const std::vector<RuleCase> kGpuDirectCases = {
      Kind::kOfed,
      [](TestHost& host) { host.tool(tool::kDmabuf, "", "mlx5_0 EOPNOTSUPP\nmlx5_1 EOPNOTSUPP\n"); },
      {"!GDR-010"}},
+    {"CudaOffersNoDmabuf",
+     Kind::kMlx5,
+     [](TestHost& host) { host.gone("/sys/module/nvidia_peermem").cuda_dmabuf(false); },
+     {"GDR-003"},
+     "CUDA says that it offers no DMA-BUF"},
+    {"CudaWasNotAsked",
+     Kind::kMlx5,
+     [](TestHost& host) { host.gone("/sys/module/nvidia_peermem").no_tool(tool::kCudaDmabuf, ""); },
+     {"!GDR-003"}},
+    {"OrderingIsForced",
+     Kind::kMlx5,
+     [](TestHost& host) { host.firmware(host.nic(), "PCI_WR_ORDERING", "force_relax(1)"); },
+     {"GDR-011"},
+     "mlxconfig -d 0000:3d:00.0 set PCI_WR_ORDERING=0"},
+    {"OrderingIsAskedFor",
+     Kind::kMlx5,
+     [](TestHost& host) { host.firmware(host.nic(), "PCI_WR_ORDERING", "per_mkey(0)"); },
+     {"!GDR-011"}},
     {"Gb10WithoutCma", Kind::kMlx5, [](TestHost& host) { model(host, "NVIDIA GB10"); }, {"PROC-004"}, "CmaTotal"},
     {"Gb10WithCma",
      Kind::kMlx5,

@@ -37,6 +37,24 @@ TEST(NcclEnv, AnotherDscpIsAnotherTrafficClass) {
   EXPECT_EQ(value_of(nccl_environment(TestHost{Kind::kMlx5}.facts(), 24), "NCCL_IB_TC"), "96");
 }
 
+TEST(NcclEnv, TheNearestNicComesFirst) {
+  const auto list_of = [](const char* second_path) {
+    TestHost host{Kind::kMlx5};
+    // The first NIC on another root port than its GPU, so that the second one is nearer to a GPU.
+    host.link("/sys/bus/pci/devices/0000:3e:00.0", "/sys/devices/pci0000:3a/0000:3a:02.0/0000:3e:00.0")
+        .link("/sys/bus/pci/devices/0000:5e:00.0", second_path);
+    const auto environment = nccl_environment(host.facts(), 26);
+    const auto line = std::ranges::find(environment.lines, "NCCL_IB_HCA", &EnvironmentLine::name);
+    return std::pair{line->value, line->reason};
+  };
+  const auto [list, reason] = list_of("/sys/devices/pci0000:5a/0000:5a:00.0/0000:5b:00.0/0000:5c:01.0/0000:5e:00.0");
+  EXPECT_EQ(list, "=mlx5_1:1,mlx5_0:1");
+  EXPECT_NE(reason.find("the nearest to a GPU first; mlx5_1 to its GPU: PIX; mlx5_0 to its GPU: PHB"),
+            std::string::npos)
+      << reason;
+  EXPECT_EQ(list_of("/sys/devices/pci0000:5a/0000:5a:02.0/0000:5e:00.0").first, "=mlx5_0:1,mlx5_1:1") << "equally far";
+}
+
 TEST(NcclEnv, NoIndexFitsPortsWithDifferentTables) {
   TestHost host{Kind::kMlx5};
   host.no_gid(host.nic(1), 2).no_gid(host.nic(1), 3);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "host/parse/counters.hpp"
+#include "host/parse/mlxconfig.hpp"
 #include "host/parse/nccl_log.hpp"
 #include "host/parse/pci.hpp"
 #include "host/parse/qos_text.hpp"
@@ -104,14 +105,74 @@ TEST(DcbText, EmptyAppTableIsPrintedAsNothing) {
 }
 
 TEST(DcbText, EtsAndDcbx) {
-  const auto classes = parse_dcb_ets(
+  const auto ets = parse_dcb_ets(
       R"({"willing":false,"ets_cap":8,"cbs":false,"tc_bw":[0,0,0,50,0,0,0,50],"pg_bw":[0,0,0,0,0,0,0,0],"tc_tsa":["strict","strict","strict","ets","strict","strict","strict","ets"],"prio_tc":[0,1,2,3,4,5,6,7]})");
-  ASSERT_TRUE(classes);
-  EXPECT_EQ((*classes)[3], 3);
-  EXPECT_EQ(parse_dcb_ets(R"({"prio_tc":[0,1,2,3,4,5,6,77]})"), std::nullopt);
+  ASSERT_TRUE(ets);
+  EXPECT_EQ(ets->traffic_class[3], 3);
+  EXPECT_EQ(ets->class_count, 8U);
+  ASSERT_TRUE(ets->ets);
+  EXPECT_EQ(ets->ets->algorithm[3], Tsa::kEts);
+  EXPECT_EQ(ets->ets->algorithm[4], Tsa::kStrict);
+  EXPECT_EQ(ets->ets->share[7], 50);
+  const auto map_only = parse_dcb_ets(R"({"prio_tc":[0,1,2,3,4,5,6,7],"tc_tsa":["ets"],"tc_bw":[0,0,0,0,0,0,0,101]})");
+  ASSERT_TRUE(map_only);
+  EXPECT_FALSE(map_only->ets);
+  EXPECT_FALSE(parse_dcb_ets(R"({"prio_tc":[0,1,2,3,4,5,6,77]})"));
+  EXPECT_EQ(parse_dcb_ets(R"({"ets_cap":0,"prio_tc":[0,1,2,3,4,5,6,7]})")->class_count, 8U) << "three bits";
   EXPECT_EQ(parse_dcbx(R"({"host":true,"ieee":true})"), true);
   EXPECT_EQ(parse_dcbx(R"({"lld_managed":true,"ieee":true})"), false);
   EXPECT_EQ(parse_dcbx("host ieee"), std::nullopt);
+}
+
+TEST(DcbText, Buffer) {
+  const auto buffer = parse_dcb_buffer(
+      R"({"prio_buffer":[0,0,0,1,0,0,0,0],"buffer_size":[19872,243072,0,0,0,0,0,0],"total_size":262944})");
+  ASSERT_TRUE(buffer);
+  EXPECT_EQ(buffer->buffer[3], 1);
+  EXPECT_EQ(buffer->bytes[1], 243'072U);
+  EXPECT_FALSE(parse_dcb_buffer(R"({"prio_buffer":[0,0,0,8,0,0,0,0],"buffer_size":[1,0,0,0,0,0,0,0]})"));
+  EXPECT_FALSE(parse_dcb_buffer(R"({"prio_buffer":[0,0,0,1,0,0,0,0]})"));
+}
+
+TEST(MlxconfigText, TheCurrentValueCounts) {
+  const auto settings = parse_mlxconfig(
+      "\nDevice #1:\n----------\n\nDevice type:        ConnectX6DX         \nName:               MCX623106AN-CDA_Ax  \n"
+      "Device:             3d:00.1         \n\nConfigurations:                       Default             Current       "
+      "  Next Boot\n"
+      "        PF_SD_GROUP                   0                   0                   0       \n"
+      "*       PCI_WR_ORDERING               per_mkey(0)         force_relax(1)      per_mkey(0)\n"
+      "The '*' shows parameters with next value different from default/current value.\n");
+  ASSERT_TRUE(settings);
+  EXPECT_EQ(settings->size(), 2U);
+  EXPECT_EQ(settings->at("PCI_WR_ORDERING"), "force_relax(1)");
+  const auto next_boot =
+      parse_mlxconfig("Configurations:                      Next Boot\n        ROCE_CC_LEGACY_DCQCN   False(0)  \n");
+  ASSERT_TRUE(next_boot);
+  EXPECT_EQ(next_boot->at("ROCE_CC_LEGACY_DCQCN"), "False(0)");
+  EXPECT_FALSE(parse_mlxconfig("-E- Failed to open the device\n"));
+  EXPECT_EQ(fabric_settings("Name:    X\nConfigurations:   Next Boot\n  PF_SD_GROUP   0\n  CNP_DSCP_P1   48\n"),
+            "Configurations:   Next Boot\n  CNP_DSCP_P1   48\n");
+}
+
+TEST(MlnxQosText, SharesOfClasses) {
+  const MlnxQos qos = parse_mlnx_qos(
+      "tc: 0 ratelimit: unlimited, tsa: ets, bw: 50%\n\t priority:  0\n\t priority:  1\n"
+      "tc: 3 ratelimit: unlimited, tsa: ets, bw: 50%\n\t priority:  3\ntc: 6 ratelimit: 10.0 Gbps, tsa: strict\n\t "
+      "priority:  6\n");
+  ASSERT_TRUE(qos.ets);
+  EXPECT_EQ(qos.ets->algorithm[3], Tsa::kEts);
+  EXPECT_EQ(qos.ets->share[3], 50);
+  EXPECT_EQ(qos.ets->algorithm[6], Tsa::kStrict);
+  EXPECT_EQ(qos.ets->algorithm[7], Tsa::kVendor) << "not printed";
+  EXPECT_EQ((*qos.traffic_class)[6], 6);
+}
+
+TEST(OfedText, Dscp2prio) {
+  const auto map = parse_dscp2prio("dscp2prio mapping:\n\tprio:3 dscp:26,\n\tprio:6 dscp:48,\n");
+  ASSERT_TRUE(map);
+  EXPECT_EQ((*map)[26], 3);
+  EXPECT_EQ((*map)[48], 6);
+  EXPECT_FALSE(parse_dscp2prio("nothing\n"));
 }
 
 TEST(EthtoolText, StatisticsOfMlx5) {

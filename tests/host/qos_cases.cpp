@@ -40,6 +40,10 @@ void buffers(TestHost& host, const std::string& bytes, const std::string& of_pri
                 pfc + "   \n\tbuffer      " + of_priority + "   \n");
 }
 
+void bond(TestHost& host) {
+  host.file(host.nic().net() + "/bonding/slaves", "eth8 eth9\n").set("NCCL_IB_QPS_PER_CONNECTION", "4");
+}
+
 void all_in_0(TestHost& host) {
   for (const Nic& nic : host.nics()) host.statistics(nic, {{"rx_prio0_bytes", 999'000'000'000}, {"rx_prio3_bytes", 0}});
 }
@@ -324,6 +328,86 @@ const std::vector<RuleCase> kQosCases = {
        buffers(host, "19872,243072,0,0,0,0,0,0", "0   0   0   1   1   0   0   0", "0   0   0   1   1   0   0   0");
      },
      {"!PFC-007"}},
+    {"LosslessInASharedBufferOfTheKernelsDriver",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       all_print(host, tool::kDcbBuffer,
+                 R"({"prio_buffer":[0,0,0,0,0,0,0,0],"buffer_size":[262016,0,0,0,0,0,0,0],"total_size":262016})");
+     },
+     {"PFC-007"},
+     "dcb buffer set dev eth2 prio-buffer all:0 3:1 buffer-size all:0 0:19872 1:242144"},
+    {"LosslessInItsOwnBufferOfTheKernelsDriver",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       all_print(host, tool::kDcbBuffer,
+                 R"({"prio_buffer":[0,0,0,1,0,0,0,0],"buffer_size":[19872,242144,0,0,0,0,0,0],"total_size":262016})");
+     },
+     {"!PFC-007"}},
+    {"BroadcomLeavesMarksUnanswered",
+     Kind::kBroadcom,
+     [](TestHost& host) { host.hw_counter(host.nic(), "tx_cnp_pkts", 0); },
+     {"ECN-003"},
+     "rx_ecn_marked_pkts: 710"},
+    {"FirmwareHasItOnForAnotherPriority",
+     Kind::kMlx5,
+     [](TestHost& host) { host.firmware(host.nic(), "ROCE_CC_PRIO_MASK_P1", "1"); },
+     {"ECN-001", "ECN-002"},
+     "mlxconfig -d 0000:3d:00.0 set ROCE_CC_PRIO_MASK_P1=8"},
+    {"FirmwareHasItOnForAll",
+     Kind::kMlx5,
+     [](TestHost& host) { host.firmware(host.nic(), "ROCE_CC_PRIO_MASK_P1", "255"); },
+     {"!ECN-001", "!ECN-002"}},
+    {"CnpWithDataOnAVlan",
+     Kind::kOfed,
+     [](TestHost& host) {
+       all_print(
+           host, tool::kMlnxQos,
+           "DCBX mode: OS controlled\nPriority trust state: pcp\nPFC configuration:\n\tpriority    0   1   2   3   4   "
+           "5   6   7\n\tenabled     0   0   0   1   0   0   0   0   \n");
+       for (const Nic& nic : host.nics()) {
+         host.gid(nic, 5, "203.0.113.9", "RoCE v2").file(nic.port() + "/gid_attrs/ndevs/5", nic.netdev + ".100\n");
+         host.file(nic.net() + "/ecn/roce_np/cnp_802p_prio", "3\n");
+       }
+     },
+     {"ECN-007"},
+     "echo 6 > /sys/class/net/eth2/ecn/roce_np/cnp_802p_prio"},
+    {"CnpOfAVlanInAnotherPriority",
+     Kind::kOfed,
+     [](TestHost& host) {
+       all_print(
+           host, tool::kMlnxQos,
+           "DCBX mode: OS controlled\nPriority trust state: pcp\nPFC configuration:\n\tpriority    0   1   2   3   4   "
+           "5   6   7\n\tenabled     0   0   0   1   0   0   0   0   \n");
+       for (const Nic& nic : host.nics())
+         host.gid(nic, 5, "203.0.113.9", "RoCE v2").file(nic.port() + "/gid_attrs/ndevs/5", nic.netdev + ".100\n");
+     },
+     {"!ECN-007"}},
+    {"EceOnABond",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       bond(host);
+       host.firmware(host.nic(), "ROCE_CC_LEGACY_DCQCN", "False(0)");
+     },
+     {"ECN-009"},
+     "NCCL_IB_ECE_ENABLE=0"},
+    {"EceForbiddenOnABond",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       bond(host);
+       host.firmware(host.nic(), "ROCE_CC_LEGACY_DCQCN", "False(0)").set("NCCL_IB_ECE_ENABLE", "0");
+     },
+     {"!ECN-009"}},
+    {"EceWithLegacyDcqcnOnly",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       bond(host);
+       host.firmware(host.nic(), "ROCE_CC_LEGACY_DCQCN", "True(1)");
+     },
+     {"!ECN-009"}},
+    {"EceWithoutABond",
+     Kind::kMlx5,
+     [](TestHost& host) { host.firmware(host.nic(), "ROCE_CC_LEGACY_DCQCN", "False(0)"); },
+     {"!ECN-009"}},
     {"CnpsFarApart",
      Kind::kMlx5,
      [](TestHost& host) { host.file(kParameters + "np_min_time_between_cnps", "4000\n"); },

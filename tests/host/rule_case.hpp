@@ -32,7 +32,8 @@ struct RuleCase {
 [[nodiscard]] std::span<const RuleCase> gpudirect_cases();
 [[nodiscard]] std::span<const RuleCase> host_cases();
 [[nodiscard]] std::span<const RuleCase> nccl_cases();
-/// Public bug reports, by number (docs/doctor.md).
+/// Public bug reports; by number in field_case_table_test.cpp.
 [[nodiscard]] std::span<const RuleCase> field_cases();
+[[nodiscard]] std::span<const RuleCase> device_field_cases();
 
 }  // namespace tensorwire::host::test

@@ -63,7 +63,10 @@ TEST(Rules, HealthyHostsGetNoFinding) {
     const Host facts = TestHost{kind}.facts();
     const Diagnosis diagnosis = diagnose(facts);
     EXPECT_TRUE(diagnosis.findings.empty()) << to_string(kind) << ": " << report_json(facts, diagnosis);
-    EXPECT_TRUE(diagnosis.unknown.empty()) << to_string(kind) << ": " << report_json(facts, diagnosis);
+    for (const Unknown& one : diagnosis.unknown) {
+      // No counter of bnxt tells whether notifications are obeyed.
+      EXPECT_TRUE(kind == Kind::kBroadcom && one.id == "TW-ECN-002") << to_string(kind) << ": " << one.fact;
+    }
   }
 }
 
@@ -197,7 +200,8 @@ std::set<std::string> RuleCase::near_misses() const {
 
 std::vector<const RuleCase*> all_cases() {
   std::vector<const RuleCase*> all;
-  for (const auto cases : {gid_cases(), qos_cases(), gpudirect_cases(), host_cases(), nccl_cases(), field_cases()}) {
+  for (const auto cases :
+       {gid_cases(), qos_cases(), gpudirect_cases(), host_cases(), nccl_cases(), field_cases(), device_field_cases()}) {
     for (const RuleCase& one : cases) all.push_back(&one);
   }
   return all;

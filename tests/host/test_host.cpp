@@ -154,6 +154,9 @@ void TestHost::add_nic(const Nic& nic, unsigned number) {
         .hw_counter(nic, "packet_seq_err", 2)
         .hw_counter(nic, "local_ack_timeout_err", 0);
   }
+  if (kind_ == Kind::kIntel)
+    hw_counter(nic, "cnpSent", 700).hw_counter(nic, "cnpHandled", 800).hw_counter(nic, "cnpIgnored", 0);
+  if (kind_ == Kind::kBroadcom) hw_counter(nic, "tx_cnp_pkts", 700).hw_counter(nic, "rx_ecn_marked_pkts", 710);
   const std::string node = "uverbs" + std::to_string(number);
   const std::map<Kind, std::string> abis{{Kind::kIntel, "5"}, {Kind::kRxe, "2"}};
   const auto abi = abis.find(kind_);
@@ -188,7 +191,9 @@ void TestHost::add_qos(const Nic& nic) {
   tool(tool::kDcbApp, nic.netdev,
        kind_ == Kind::kBroadcom ? R"({"dscp_prio":[[26,3],[48,7]],"dgram_port_prio":[[4791,3]]})"
                                 : R"({"dscp_prio":[[26,3],[48,6]]})");
-  tool(tool::kDcbEts, nic.netdev, R"({"willing":false,"ets_cap":8,"cbs":false,"prio_tc":[1,0,2,3,4,5,6,7]})");
+  tool(tool::kDcbEts, nic.netdev,
+       R"({"willing":false,"ets_cap":8,"cbs":false,"tc_bw":[9,8,8,50,8,8,0,9],"pg_bw":[0,0,0,0,0,0,0,0],)"
+       R"("tc_tsa":["ets","ets","ets","ets","ets","ets","strict","ets"],"prio_tc":[1,0,2,3,4,5,6,7]})");
   tool(tool::kDcbx, nic.netdev, R"({"host":true,"ieee":true})");
 }
 
@@ -212,6 +217,7 @@ void TestHost::add_ofed_qos(const Nic& nic) {
       file(nic.net() + "/ecn/" + end + "/enable/" + std::to_string(priority), "1\n");
     }
   }
+  file(nic.net() + "/ecn/roce_np/cnp_802p_prio", "6\n");
   file(nic.net() + "/ecn/roce_np/cnp_dscp", "48\n").file(nic.net() + "/qos/trust", "dscp\n");
   file(nic.ib() + "/tc/1/traffic_class", "");
 }
@@ -230,6 +236,7 @@ void TestHost::add_gpu(const std::string& pci, unsigned number) {
        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (builder@host)\n"
        "GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n");
   file("/sys/module/nvidia_peermem/version", "570.86.10\n");
+  cuda_dmabuf(true);
   tool(tool::kKernelSymbols, "",
        kind_ == Kind::kOfed ? "0000000000000000 T ib_register_peer_memory_client\t[ib_core]\n" : "");
 }
@@ -291,7 +298,7 @@ TestHost& TestHost::tool(std::string_view tool, const std::string& subject, cons
 }
 
 TestHost& TestHost::no_tool(std::string_view tool, const std::string& subject) {
-  tree_.remove(Ask::kTool, std::string{tool} + " " + subject);
+  tree_.remove(Ask::kTool, std::string{tool} + (subject.empty() ? "" : " ") + subject);
   return *this;
 }
 
@@ -323,6 +330,22 @@ TestHost& TestHost::no_gid(const Nic& nic, unsigned index) {
   file(nic.port() + "/gids/" + name, gid_text("::"));
   fails(nic.port() + "/gid_attrs/types/" + name, EINVAL);
   return fails(nic.port() + "/gid_attrs/ndevs/" + name, EINVAL);
+}
+
+TestHost& TestHost::cuda_dmabuf(bool supported) {
+  const std::string answer = supported ? " 1\n" : " 0\n";
+  return tool(tool::kCudaDmabuf, "", "0000:3e:00.0" + answer + "0000:5e:00.0" + answer);
+}
+
+TestHost& TestHost::firmware(const Nic& nic, const std::string& name, const std::string& value) {
+  const std::string now = value + "  ";
+  return tool(tool::kMlxconfig, nic.pci,
+              "\nDevice #1:\n----------\n\nDevice type:        ConnectX7           \nName:               "
+              "MCX75310AAS-NEA_Ax  \nDevice:             " +
+                  nic.pci +
+                  "\n\nConfigurations:                              Default             Current         Next Boot\n"
+                  "        ROCE_CC_PRIO_MASK_P1                255                 255             255\n*       " +
+                  name + "    DEVICE_DEFAULT(0)    " + now + now + "\n");
 }
 
 TestHost& TestHost::hw_counter(const Nic& nic, const std::string& name, std::uint64_t value) {

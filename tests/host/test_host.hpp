@@ -54,6 +54,10 @@ class TestHost {
 
   TestHost& gid(const Nic& nic, unsigned index, const std::string& address, const std::string& type);
   TestHost& no_gid(const Nic& nic, unsigned index);
+  /// What CUDA says of DMA-BUF.
+  TestHost& cuda_dmabuf(bool supported);
+  /// A setting of the NIC's firmware, as its tool prints it.
+  TestHost& firmware(const Nic& nic, const std::string& name, const std::string& value);
   TestHost& hw_counter(const Nic& nic, const std::string& name, std::uint64_t value);
   /// Lines "name: value" to add to `ethtool -S`.
   TestHost& statistics(const Nic& nic, const std::map<std::string, std::uint64_t>& values);

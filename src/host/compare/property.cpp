@@ -9,6 +9,7 @@
 #include <set>
 
 #include "host/rules/queries.hpp"
+#include "host/rules/rails.hpp"
 
 namespace tensorwire::host {
 
@@ -83,6 +84,12 @@ std::optional<std::string> subnets(const Host& host) {
     }
   }
   return joined(values);
+}
+
+/// Hosts whose subnets are their own compare by the order of them.
+std::optional<std::string> rail_order(const Host& host) {
+  const std::vector<Rail> rails = rails_by_gpu(host);
+  return rails.empty() ? std::nullopt : std::optional{fmt::format("{}", fmt::join(order_of(rails), " "))};
 }
 
 std::optional<std::string> mtus(const Host& host) {
@@ -186,6 +193,7 @@ constexpr std::array kProperties = {
     Property{{"RDMA devices", Severity::kError, "NCCL expects as many devices on every host (see NCCL_IGNORE_NET_MISMATCH)"}, device_count},
     Property{{"kind of device", Severity::kWarning, "the slowest device sets the pace, and families differ in GID tables and errors"}, device_kinds},
     Property{{"subnets", Severity::kInfo, "hosts in other subnets need routes between the RDMA interfaces"}, subnets},
+    Property{{"rails in the order of GPUs", Severity::kWarning, "GPUs of the same number sit on different rails: their traffic crosses the fabric, or cannot"}, rail_order},
     Property{{"NIC firmware", Severity::kInfo, "differences in firmware explain differences in behaviour"}, firmwares},
     Property{{"kernel", Severity::kInfo, "differences in kernels explain differences in behaviour"}, kernel},
     Property{{"GPU driver", Severity::kWarning, "GPUDirect works differently in different drivers"}, gpu_driver},

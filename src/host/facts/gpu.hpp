@@ -20,6 +20,7 @@ struct GpuDriver {
   Fact<bool> legacy_peermem;       ///< nv_peer_mem registered with ib_core: every NCCL finds that one
   Fact<bool> nvidia_peermem;       ///< the module is loaded, which is no proof that it works
   Fact<unsigned> peermem_users;    ///< reference count of that module
+  Fact<bool> cuda_dmabuf;          ///< what CUDA itself says (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED), of all GPUs
   Fact<bool> peer_memory_api;  ///< ib_core has ib_register_peer_memory_client (MLNX_OFED's has, the kernel's has not)
 };
 

@@ -31,6 +31,20 @@ std::string netdev_of(const RdmaPort& port) {
   return {};
 }
 
+std::string_view to_string(Tsa algorithm) noexcept {
+  switch (algorithm) {
+    case Tsa::kStrict:
+      return "strict";
+    case Tsa::kShaper:
+      return "cbs";
+    case Tsa::kEts:
+      return "ets";
+    case Tsa::kVendor:
+      return "vendor";
+  }
+  return "?";
+}
+
 Fact<Distance> distance(const PciDevice& one, const PciDevice& other) {
   if (!one.path) return Fact<Distance>::unknown(one.path.why(), one.path.where());
   if (!other.path) return Fact<Distance>::unknown(other.path.why(), other.path.where());

@@ -23,6 +23,7 @@ struct Host {
   Fact<std::uint64_t> cma_bytes;           ///< memory set aside for contiguous allocation
   Fact<bool> rdma_nodes;                   ///< /dev/infiniband exists
   Fact<std::vector<std::string>> daemons;  ///< running ones that change QoS: "lldpad"
+  Fact<bool> rdma_shared;  ///< all network namespaces see all RDMA devices (`rdma system`: netns shared)
   Fact<std::vector<RdmaDevice>> rdma;
   Fact<bool> has_libibverbs;
   Fact<std::vector<std::string>> verbs_devices;  ///< those that libibverbs shows to a program here

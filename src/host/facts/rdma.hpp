@@ -45,6 +45,12 @@ struct Gid {
   [[nodiscard]] bool is_usable() const { return is_v2() && address.is_routable(); }
 };
 
+/// An entry that is empty. Why its type cannot be read is kept: programs that expect EINVAL stumble over another errno.
+struct EmptyGid {
+  unsigned index = 0;
+  Fact<GidVersion> version;
+};
+
 using Counters = std::map<std::string, std::uint64_t, std::less<>>;
 
 /// The counter; nothing where the driver has none of that name, which does not mean 0.
@@ -59,8 +65,9 @@ struct RdmaPort {
   Fact<unsigned> active_mtu;    ///< as libibverbs shows it
   Fact<LinkLayer> link_layer;   ///< the LID says nothing: irdma reports 1 on Ethernet
   Fact<std::vector<Gid>> gids;  ///< without the empty entries
-  Fact<unsigned> gid_slots;     ///< length of the table
-  Fact<Counters> counters;      ///< counters/ and hw_counters/ together
+  std::vector<EmptyGid> empty_gids;
+  Fact<unsigned> gid_slots;  ///< length of the table
+  Fact<Counters> counters;   ///< counters/ and hw_counters/ together
   /// What the kernel sets as traffic class whatever a program asks for (MLNX_OFED); no value: nothing is forced.
   Fact<std::optional<unsigned>> forced_traffic_class;
 
@@ -79,7 +86,10 @@ struct RdmaDevice {
   Fact<int> node_error;            ///< errno of opening /dev/infiniband/uverbs0 here; 0: it opens
   Fact<std::string> dmabuf_error;  ///< what registering a DMA-BUF that does not exist ends with: "EBADF" where it could
   Fact<Counters> dcqcn;            ///< parameters of congestion control (mlx5, as root)
-  Fact<unsigned> verbs_abi;        ///< version of the driver's own interface to its provider library
+  /// Of the vendor's firmware tool (mlxconfig), by name: "force_relax(1)". Asking takes seconds, so it is not always
+  /// asked.
+  Fact<std::map<std::string, std::string, std::less<>>> firmware_settings;
+  Fact<unsigned> verbs_abi;  ///< version of the driver's own interface to its provider library
   std::vector<RdmaPort> ports;
 
   [[nodiscard]] bool is_of_user_space() const { return family == NicFamily::kUserSpace; }

@@ -1,3 +1,4 @@
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "host/parse/qos_text.hpp"
@@ -27,6 +28,31 @@ void for_each_entry(const json& object, const char* name, Use use) {
     const auto priority = entry[1].get<std::uint64_t>();
     if (priority < kPriorities) use(entry[0].get<std::uint64_t>(), static_cast<std::uint8_t>(priority));
   }
+}
+
+/// A list of eight numbers up to `most`.
+template <class Number>
+std::optional<std::array<Number, kPriorities>> eight(const json& object, const char* name, Number most) {
+  const auto list = object.find(name);
+  if (list == object.end() || !list->is_array() || list->size() != kPriorities) return std::nullopt;
+  std::array<Number, kPriorities> numbers{};
+  for (std::size_t i = 0; i < kPriorities; ++i) {
+    if (!(*list)[i].is_number_unsigned() || (*list)[i].get<std::uint64_t>() > most) return std::nullopt;
+    numbers[i] = (*list)[i].get<Number>();
+  }
+  return numbers;
+}
+
+std::optional<std::array<Tsa, kPriorities>> algorithms_in(const json& object) {
+  const auto list = object.find("tc_tsa");
+  if (list == object.end() || !list->is_array() || list->size() != kPriorities) return std::nullopt;
+  std::array<Tsa, kPriorities> algorithms{};
+  for (std::size_t i = 0; i < kPriorities; ++i) {
+    const auto algorithm = (*list)[i].is_string() ? tsa_named((*list)[i].get<std::string>()) : std::nullopt;
+    if (!algorithm) return std::nullopt;
+    algorithms[i] = *algorithm;
+  }
+  return algorithms;
 }
 
 /// "prio-pfc 0:off 1:off 2:off 3:on ...".
@@ -74,17 +100,30 @@ std::optional<DcbApp> parse_dcb_app(std::string_view text) {
   return app;
 }
 
-std::optional<std::array<std::uint8_t, kPriorities>> parse_dcb_ets(std::string_view text) {
+std::optional<DcbEts> parse_dcb_ets(std::string_view text) {
   const auto object = object_in(text);
   if (!object) return std::nullopt;
-  const auto list = object->find("prio_tc");
-  if (list == object->end() || !list->is_array() || list->size() != kPriorities) return std::nullopt;
-  std::array<std::uint8_t, kPriorities> classes{};
-  for (std::size_t i = 0; i < kPriorities; ++i) {
-    if (!(*list)[i].is_number_unsigned() || (*list)[i].get<std::uint64_t>() >= kPriorities) return std::nullopt;
-    classes[i] = (*list)[i].get<std::uint8_t>();
-  }
-  return classes;
+  const auto classes = eight<std::uint8_t>(*object, "prio_tc", kPriorities - 1);
+  if (!classes) return std::nullopt;
+  DcbEts all;
+  all.traffic_class = *classes;
+  const auto count = object->find("ets_cap");
+  // In the standard's three bits 0 stands for eight.
+  if (count != object->end() && count->is_number_unsigned() && count->get<std::uint64_t>() <= kPriorities)
+    all.class_count = count->get<unsigned>() == 0 ? kPriorities : count->get<unsigned>();
+  const auto algorithms = algorithms_in(*object);
+  const auto shares = eight<std::uint8_t>(*object, "tc_bw", 100);
+  if (algorithms && shares) all.ets = Ets{*algorithms, *shares};
+  return all;
+}
+
+std::optional<DcbBuffer> parse_dcb_buffer(std::string_view text) {
+  const auto object = object_in(text);
+  if (!object) return std::nullopt;
+  const auto buffer = eight<std::uint8_t>(*object, "prio_buffer", kPriorities - 1);
+  const auto bytes = eight<std::uint32_t>(*object, "buffer_size", std::numeric_limits<std::uint32_t>::max());
+  if (!buffer || !bytes) return std::nullopt;
+  return DcbBuffer{*buffer, *bytes};
 }
 
 std::optional<bool> parse_dcbx(std::string_view text) {

@@ -54,10 +54,23 @@ void read_buffers(std::string_view line, MlnxQos& qos) {
   qos.buffer = buffers;
 }
 
+/// "tc: 3 ratelimit: unlimited, tsa: ets, bw: 50%".
+void read_algorithm(std::string_view line, int current, MlnxQos& qos) {
+  const auto name = between(line, "tsa:", ",");
+  const auto algorithm = name ? tsa_named(trimmed(*name)) : std::nullopt;
+  if (!algorithm || current < 0 || current >= static_cast<int>(kPriorities)) return;
+  if (!qos.ets) qos.ets.emplace().algorithm.fill(Tsa::kVendor);
+  const auto share = between(line, "bw:", "%");
+  const auto percent = share ? number_in<std::uint8_t>(trimmed(*share)) : std::nullopt;
+  qos.ets->algorithm[static_cast<std::size_t>(current)] = *algorithm;
+  qos.ets->share[static_cast<std::size_t>(current)] = percent.value_or(0);
+}
+
 /// "tc: 3 ratelimit: unlimited, tsa: vendor", then "\t priority:  3" for each priority of it.
 void read_traffic_class(std::string_view line, int& current, MlnxQos& qos) {
   if (line.starts_with("tc:")) {
     current = leading_number(trimmed(line.substr(3))).value_or(-1);
+    read_algorithm(line, current, qos);
     return;
   }
   const auto priority = leading_number(trimmed(line.substr(line.find(':') + 1)));
@@ -67,6 +80,22 @@ void read_traffic_class(std::string_view line, int& current, MlnxQos& qos) {
 }
 
 }  // namespace
+
+std::optional<Tsa> tsa_named(std::string_view name) {
+  for (const Tsa one : {Tsa::kStrict, Tsa::kShaper, Tsa::kEts, Tsa::kVendor}) {
+    if (name == to_string(one)) return one;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::array<std::uint8_t, kDscps>> parse_dscp2prio(std::string_view text) {
+  MlnxQos qos;
+  for (const std::string_view whole : lines_of(text)) {
+    const std::string_view line = trimmed(whole);
+    if (line.starts_with("prio:")) read_dscps(line, qos);
+  }
+  return qos.priority_of_dscp;
+}
 
 MlnxQos parse_mlnx_qos(std::string_view text) {
   MlnxQos qos;

@@ -10,6 +10,8 @@
 
 namespace tensorwire::host {
 
+[[nodiscard]] std::optional<Tsa> tsa_named(std::string_view name);
+
 /// `dcb -j pfc show dev X`, and the same without -j.
 [[nodiscard]] std::optional<PrioritySet> parse_dcb_pfc(std::string_view text);
 
@@ -22,8 +24,20 @@ struct DcbApp {
 /// An empty table is printed as {} or as nothing.
 [[nodiscard]] std::optional<DcbApp> parse_dcb_app(std::string_view text);
 
-/// `dcb -j ets show dev X`: the traffic class of each priority.
-[[nodiscard]] std::optional<std::array<std::uint8_t, kPriorities>> parse_dcb_ets(std::string_view text);
+/// `dcb -j ets show dev X`.
+struct DcbEts {
+  std::array<std::uint8_t, kPriorities> traffic_class{};  ///< of a priority
+  std::optional<unsigned> class_count;
+  std::optional<Ets> ets;
+};
+[[nodiscard]] std::optional<DcbEts> parse_dcb_ets(std::string_view text);
+
+/// `dcb -j buffer show dev X`.
+struct DcbBuffer {
+  std::array<std::uint8_t, kPriorities> buffer{};  ///< of a priority
+  std::array<std::uint32_t, kPriorities> bytes{};
+};
+[[nodiscard]] std::optional<DcbBuffer> parse_dcb_buffer(std::string_view text);
 
 /// `dcb -j dcbx show dev X`: whether the host is in control.
 [[nodiscard]] std::optional<bool> parse_dcbx(std::string_view text);
@@ -37,8 +51,11 @@ struct MlnxQos {
   std::optional<std::array<std::uint8_t, kPriorities>> traffic_class;
   std::optional<std::array<std::uint32_t, kPriorities>> buffer_bytes;
   std::optional<std::array<std::uint8_t, kPriorities>> buffer;  ///< of a priority
+  std::optional<Ets> ets;                                       ///< classes that are not printed: kVendor
 };
 [[nodiscard]] MlnxQos parse_mlnx_qos(std::string_view text);
+/// /sys/class/net/X/qos/dscp2prio of MLNX_OFED, which has lines as mlnx_qos prints them.
+[[nodiscard]] std::optional<std::array<std::uint8_t, kDscps>> parse_dscp2prio(std::string_view text);
 
 /// `niccli --dev X qos --ets --show`.
 struct NiccliQos {

@@ -16,6 +16,19 @@ std::optional<std::string> driver_version_in(std::string_view text) {
   return std::nullopt;
 }
 
+/// "0000:3e:00.0 1", a line for each GPU.
+std::optional<bool> all_offer_dmabuf(std::string_view text) {
+  bool all = true;
+  bool any = false;
+  for (const std::string_view line : lines_of(text)) {
+    const auto words = words_of(line);
+    if (words.size() != 2 || (words[1] != "0" && words[1] != "1")) return std::nullopt;
+    any = true;
+    all = all && words[1] == "1";
+  }
+  return any ? std::optional{all} : std::nullopt;
+}
+
 }  // namespace
 
 GpuDriver read_gpu_driver(Tree& tree) {
@@ -32,6 +45,7 @@ GpuDriver read_gpu_driver(Tree& tree) {
       nv_mem.value_or(false) ? nv_mem : exists(tree.text(peers + "nv_mem_nc/version"), peers + "nv_mem*/version");
   driver.nvidia_peermem = exists(tree.text("/sys/module/nvidia_peermem/version"), "/sys/module/nvidia_peermem/version");
   driver.peermem_users = number_in_file<unsigned>(tree, "/sys/module/nvidia_peermem/refcnt");
+  driver.cuda_dmabuf = fact_of_tool(tree, tool::kCudaDmabuf, "", all_offer_dmabuf);
   driver.peer_memory_api = fact_of_tool(tree, tool::kKernelSymbols, "", [](std::string_view text) {
     return std::optional{text.find("ib_register_peer_memory_client") != std::string_view::npos};
   });

@@ -39,6 +39,25 @@ std::vector<Subnet> subnets_of(const std::vector<Route>& routes) {
   return subnets;
 }
 
+/// "netns shared copy-on-fork on", "netns exclusive": as `rdma system` prints it.
+std::optional<bool> shared_in(std::string_view text) {
+  const auto words = words_of(text.substr(0, text.find('\n')));
+  const auto mode = std::ranges::find(words, "netns");
+  if (mode == words.end() || mode + 1 == words.end()) return std::nullopt;
+  return *(mode + 1) == "shared"      ? std::optional{true}
+         : *(mode + 1) == "exclusive" ? std::optional{false}
+                                      : std::nullopt;
+}
+
+/// The parameter of ib_core follows `rdma system set`; kernels before 5.2 have neither.
+Fact<bool> read_rdma_shared(Tree& tree) {
+  auto shared = fact_in_file(tree, "/sys/module/ib_core/parameters/netns_mode", [](std::string_view text) {
+    const std::string_view word = trimmed(text);
+    return word == "Y" ? std::optional{true} : word == "N" ? std::optional{false} : std::nullopt;
+  });
+  return shared ? shared : fact_of_tool(tree, tool::kRdmaSystem, "", shared_in);
+}
+
 }  // namespace
 
 Host read_host(Tree& tree) {
@@ -58,6 +77,7 @@ Host read_host(Tree& tree) {
   host.subnets = subnets_of(host.routes.value_or({}));
   host.process = read_process(tree);
   if (host.rdma && !host.rdma->empty()) {
+    host.rdma_shared = read_rdma_shared(tree);
     host.neighbours = read_neighbours(tree);
     host.daemons = fact_of_tool(tree, tool::kDaemons, "", [](std::string_view text) {
       std::vector<std::string> names;

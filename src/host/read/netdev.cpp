@@ -37,11 +37,17 @@ const RdmaDevice* rdma_of(const std::string& netdev, const std::vector<RdmaDevic
 }
 
 void read_details(Tree& tree, const RdmaDevice& device, Netdev& netdev) {
+  netdev.ofed = tree.names(kNetClass + netdev.name + "/ecn").ok();
   netdev.qos = read_qos(tree, netdev.name, &device);
   netdev.statistics = fact_of_tool(tree, tool::kEthtoolStatistics, netdev.name,
                                    [](std::string_view text) { return std::optional{parse_ethtool_statistics(text)}; });
+  // The larger of the interface's own and that of all counts.
   const auto setting = [&](const char* name) {
-    return number_in_file<int>(tree, "/proc/sys/net/ipv4/conf/" + netdev.name + "/" + name);
+    const std::string folder = "/proc/sys/net/ipv4/conf/";
+    const auto of_all = number_in_file<int>(tree, folder + "all/" + name);
+    return number_in_file<int>(tree, folder + netdev.name + "/" + name).then([&of_all](int own) {
+      return std::max(own, of_all.value_or(own));
+    });
   };
   netdev.arp_ignore = setting("arp_ignore");
   netdev.arp_announce = setting("arp_announce");

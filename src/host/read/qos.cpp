@@ -59,40 +59,88 @@ Fact<PrioritySet> ecn_enabled(Tree& tree, const std::string& folder) {
   return {set, folder};
 }
 
-}  // namespace
-
-Qos read_qos(Tree& tree, const std::string& netdev, const RdmaDevice* device) {
-  Qos qos;
-  const std::string ofed = "/sys/class/net/" + netdev;
+/// What the kernel says of it by netlink.
+void ask_kernel(Tree& tree, const std::string& netdev, Qos& qos) {
   qos.pfc = fact_of_tool(tree, tool::kDcbPfc, netdev, parse_dcb_pfc);
-  qos.traffic_class = fact_of_tool(tree, tool::kDcbEts, netdev, parse_dcb_ets);
+  const Fact<DcbEts> ets = fact_of_tool(tree, tool::kDcbEts, netdev, parse_dcb_ets);
+  qos.traffic_class = ets.then([](const DcbEts& all) { return all.traffic_class; });
+  if (ets && ets->ets) qos.ets = {*ets->ets, ets.where()};
+  if (ets && ets->class_count) qos.class_count = {*ets->class_count, ets.where()};
   qos.host_controls = fact_of_tool(tree, tool::kDcbx, netdev, parse_dcbx);
   take_app_table(fact_of_tool(tree, tool::kDcbApp, netdev, parse_dcb_app), qos);
+  const Fact<DcbBuffer> buffer = fact_of_tool(tree, tool::kDcbBuffer, netdev, parse_dcb_buffer);
+  qos.buffer = buffer.then([](const DcbBuffer& all) { return all.buffer; });
+  qos.buffer_bytes = buffer.then([](const DcbBuffer& all) { return all.bytes; });
+}
 
+/// mlnx_qos is a Python program and takes a second: it is run only for what the kernel did not say.
+void fill_from_mlnx_qos(Tree& tree, const std::string& netdev, Qos& qos) {
+  if (qos.pfc && qos.traffic_class && qos.host_controls && qos.trust && qos.priority_of_dscp && qos.buffer) return;
   const Fact<MlnxQos> mlnx = fact_of_tool(tree, tool::kMlnxQos, netdev,
                                           [](std::string_view text) { return std::optional{parse_mlnx_qos(text)}; });
   fill_from(mlnx, &MlnxQos::pfc, qos.pfc);
   fill_from(mlnx, &MlnxQos::traffic_class, qos.traffic_class);
+  fill_from(mlnx, &MlnxQos::ets, qos.ets);
   fill_from(mlnx, &MlnxQos::host_controls, qos.host_controls);
   fill_from(mlnx, &MlnxQos::trust, qos.trust);
   fill_from(mlnx, &MlnxQos::priority_of_dscp, qos.priority_of_dscp);
   fill_from(mlnx, &MlnxQos::buffer_bytes, qos.buffer_bytes);
   fill_from(mlnx, &MlnxQos::buffer, qos.buffer);
-  if (device != nullptr && device->family == NicFamily::kBroadcom && (!qos.pfc || !qos.trust))
-    read_niccli(tree, netdev, qos);
+}
+
+/// MLNX_OFED's files.
+void fill_from_ofed(Tree& tree, const std::string& netdev, Qos& qos) {
+  const std::string folder = "/sys/class/net/" + netdev;
   if (!qos.trust) {
-    const auto trust = fact_in_file(tree, ofed + "/qos/trust", [](std::string_view text) {
+    const auto trust = fact_in_file(tree, folder + "/qos/trust", [](std::string_view text) {
       const std::string_view word = trimmed(text);
       return word == "dscp" ? std::optional{Trust::kDscp} : word == "pcp" ? std::optional{Trust::kPcp} : std::nullopt;
     });
     if (trust) qos.trust = trust;
   }
-  qos.ecn_np = ecn_enabled(tree, ofed + "/ecn/roce_np/enable");
-  qos.ecn_rp = ecn_enabled(tree, ofed + "/ecn/roce_rp/enable");
-  qos.cnp_dscp = number_in_file<unsigned>(tree, ofed + "/ecn/roce_np/cnp_dscp");
-  const auto dscp = device != nullptr ? counter(device->dcqcn, "np_cnp_dscp") : std::nullopt;
-  if (!qos.cnp_dscp && dscp.value_or(kDscps) < kDscps)
-    qos.cnp_dscp = {static_cast<unsigned>(*dscp), device->dcqcn.where() + "/np_cnp_dscp"};
+  if (!qos.priority_of_dscp) {
+    const auto map = fact_in_file(tree, folder + "/qos/dscp2prio", parse_dscp2prio);
+    if (map) qos.priority_of_dscp = map;
+  }
+  qos.ecn_np = ecn_enabled(tree, folder + "/ecn/roce_np/enable");
+  qos.ecn_rp = ecn_enabled(tree, folder + "/ecn/roce_rp/enable");
+  qos.cnp_dscp = number_in_file<unsigned>(tree, folder + "/ecn/roce_np/cnp_dscp");
+  qos.cnp_vlan_priority = number_in_file<unsigned>(tree, folder + "/ecn/roce_np/cnp_802p_prio");
+}
+
+/// The mask of priorities whose congestion control mlx5's firmware has on, at both ends; read by its tool.
+void fill_from_firmware(const RdmaDevice& device, Qos& qos) {
+  if (qos.ecn_np || !device.firmware_settings) return;
+  const auto mask = device.firmware_settings->find("ROCE_CC_PRIO_MASK_P1");
+  const auto bits = mask != device.firmware_settings->end() ? number_in<std::uint8_t>(mask->second) : std::nullopt;
+  if (!bits) return;
+  qos.ecn_np = qos.ecn_rp = {PrioritySet{*bits}, device.firmware_settings.where() + ": ROCE_CC_PRIO_MASK_P1"};
+}
+
+/// mlx5's debugfs, which both of its drivers have.
+void fill_from_debugfs(const RdmaDevice& device, Qos& qos) {
+  const auto take = [&](const char* name, unsigned below, Fact<unsigned>& fact) {
+    const auto value = counter(device.dcqcn, name);
+    if (!fact && value.value_or(below) < below)
+      fact = {static_cast<unsigned>(*value), device.dcqcn.where() + "/" + name};
+  };
+  take("np_cnp_dscp", kDscps, qos.cnp_dscp);
+  take("np_cnp_prio", kPriorities, qos.cnp_vlan_priority);
+}
+
+}  // namespace
+
+Qos read_qos(Tree& tree, const std::string& netdev, const RdmaDevice* device) {
+  const NicFamily family = device != nullptr ? device->family : NicFamily::kOther;
+  Qos qos;
+  ask_kernel(tree, netdev, qos);
+  if (device == nullptr || family == NicFamily::kMlx5) fill_from_mlnx_qos(tree, netdev, qos);
+  if (family == NicFamily::kBroadcom && (!qos.pfc || !qos.trust)) read_niccli(tree, netdev, qos);
+  fill_from_ofed(tree, netdev, qos);
+  if (device != nullptr) {
+    fill_from_firmware(*device, qos);
+    fill_from_debugfs(*device, qos);
+  }
   qos.pause = fact_of_tool(tree, tool::kEthtoolPause, netdev, pause_in);
   return qos;
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "host/parse/mlxconfig.hpp"
 #include "host/read/parts.hpp"
 #include "host/read/read.hpp"
 
@@ -39,7 +40,14 @@ std::optional<std::optional<unsigned>> forced_class_in(std::string_view text) {
   return number ? std::optional{number} : std::nullopt;
 }
 
-Fact<std::vector<Gid>> read_gids(Tree& tree, const std::string& port) {
+/// Of an empty entry nothing is told but with which errno, and a recording has that, too.
+EmptyGid read_empty_gid(Tree& tree, const std::string& port, unsigned index) {
+  const std::string attributes = port + "/gid_attrs/";
+  static_cast<void>(tree.text(attributes + "ndevs/" + std::to_string(index)));
+  return {index, fact_in_file(tree, attributes + "types/" + std::to_string(index), gid_version_in)};
+}
+
+Fact<std::vector<Gid>> read_gids(Tree& tree, const std::string& port, std::vector<EmptyGid>& empty) {
   const std::string folder = port + "/gids";
   const auto names = names_in(tree, folder);
   if (!names) return Fact<std::vector<Gid>>::unknown(names.why(), folder);
@@ -51,11 +59,16 @@ Fact<std::vector<Gid>> read_gids(Tree& tree, const std::string& port) {
     if (!text.ok()) return Fact<std::vector<Gid>>::unknown(text.why(), folder + "/" + name);
     const auto address = parse_address(trimmed(text.text));
     if (!address) return Fact<std::vector<Gid>>::unknown(std::string{kNotUnderstood}, folder + "/" + name);
-    if (!index || address->is_zero()) continue;
+    if (!index) continue;
+    if (address->is_zero()) {
+      empty.push_back(read_empty_gid(tree, port, *index));
+      continue;
+    }
     gids.push_back({*index, *address, fact_in_file(tree, port + "/gid_attrs/types/" + name, gid_version_in),
                     line_in(tree, port + "/gid_attrs/ndevs/" + name)});
   }
   std::ranges::sort(gids, {}, &Gid::index);
+  std::ranges::sort(empty, {}, &EmptyGid::index);
   return {std::move(gids), folder};
 }
 
@@ -83,7 +96,7 @@ RdmaPort read_port(Tree& tree, const std::string& device, unsigned number) {
     return number_in<double>(text.substr(0, text.find(' ')));
   });
   port.link_layer = fact_in_file(tree, port.path + "/link_layer", link_layer_in);
-  port.gids = read_gids(tree, port.path);
+  port.gids = read_gids(tree, port.path, port.empty_gids);
   port.gid_slots =
       names_in(tree, port.path + "/gids").then([](const auto& names) { return static_cast<unsigned>(names.size()); });
   add_counters(tree, port.path + "/counters", port.counters);
@@ -136,6 +149,8 @@ RdmaDevice read_rdma_device(Tree& tree, const std::string& name) {
   device.pci_address = target_name(tree, path + "/device");
   if (device.family == NicFamily::kMlx5 && device.pci_address)
     add_counters(tree, "/sys/kernel/debug/mlx5/" + *device.pci_address + "/cc_params", device.dcqcn);
+  if (device.family == NicFamily::kMlx5 && device.pci_address)
+    device.firmware_settings = fact_of_tool(tree, tool::kMlxconfig, *device.pci_address, parse_mlxconfig);
   device.firmware = line_in(tree, path + "/fw_ver");
   device.system_guid = line_in(tree, path + "/sys_image_guid");
   device.verbs_node = verbs_node_of(tree, name);

@@ -83,7 +83,8 @@ void port_not_active(const Host& host, Judgement& judgement) {
         Confidence::kCertain, view.device->name,
         fmt::format("port {} is {}{}", view.port->number, *view.port->state,
                     others ? ", and NCCL_IB_HCA names it" : ", and so are all others"),
-        "ip link set IFACE up; look at cable and switch port",
+        fmt::format("ip link set {} up; look at cable and switch port",
+                    view.netdev != nullptr ? view.netdev->name : "IFACE"),
         {evidence(view.port->state, *view.port->state),
          view.port->phys_state ? evidence(view.port->phys_state, *view.port->phys_state) : "physical state unknown"});
   }

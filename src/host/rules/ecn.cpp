@@ -1,6 +1,7 @@
 // Congestion control: marks (ECN), notifications (CNP), and the losses that tell of its absence.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "host/rules/groups.hpp"
@@ -55,20 +56,23 @@ void rp_off(const Host& host, Judgement& judgement) {
 
 void marks_unanswered(const Host& host, Judgement& judgement) {
   for (const PortView& view : roce_ports(host)) {
-    const auto sent = counter(view.port->counters, "np_cnp_sent");
-    if (count_of(*view.port, "np_ecn_marked_roce_packets") < 100 || !sent || *sent != 0) continue;
+    const CongestionCounters counted = congestion_counters(*view.port);
+    if (counted.marked.value_or(0) < 100 || !counted.sent || *counted.sent != 0) continue;
     judgement.found(
         Confidence::kCertain, view.device->name,
         "switches marked packets to this host and it never sent a CNP: the notification point is off for the "
         "priority in which they ride",
-        enable_ecn(view, "np", 3), shown_counters(*view.port, {"np_ecn_marked_roce_packets", "np_cnp_sent"}));
+        enable_ecn(view, "np", 3),
+        shown_counters(*view.port, {"np_ecn_marked_roce_packets", "np_cnp_sent", "RxECNMrkd", "cnpSent",
+                                    "rx_ecn_marked_pkts", "tx_cnp_pkts"}));
   }
 }
 
 void notifications_ignored(const Host& host, Judgement& judgement) {
   for (const PortView& view : roce_ports(host)) {
-    const std::uint64_t ignored = count_of(*view.port, "rp_cnp_ignored") + count_of(*view.port, "cnpIgnored");
-    const std::uint64_t handled = count_of(*view.port, "rp_cnp_handled") + count_of(*view.port, "cnpHandled");
+    const CongestionCounters counted = congestion_counters(*view.port);
+    const std::uint64_t ignored = counted.ignored.value_or(0);
+    const std::uint64_t handled = counted.handled.value_or(0);
     if (ignored < 100 || ignored < handled / 100) continue;
     judgement.found(Confidence::kLikely, view.device->name,
                     "CNPs come and are ignored: the reaction point is off, or on for another priority than that of the "
@@ -114,9 +118,24 @@ void lost_in_spite_of_marks(const Host& host, Judgement& judgement) {
   }
 }
 
+/// Where the port trusts the priority in a VLAN tag, that of CNPs is a setting of its own.
+void tagged_cnp_rides_with_data(const PortView& view, Judgement& judgement) {
+  const Qos& qos = view.netdev->qos;
+  if (!qos.trust.is(Trust::kPcp) || !qos.pfc || qos.cnp_vlan_priority.value_or(kPriorities) >= kPriorities) return;
+  if (!qos.pfc->test(*qos.cnp_vlan_priority)) return;
+  judgement.found(Confidence::kLikely, view.netdev->name,
+                  fmt::format("CNPs on a VLAN ride in priority {}, the lossless one: where it is paused they wait with "
+                              "the data that they should slow down",
+                              *qos.cnp_vlan_priority),
+                  fmt::format("echo 6 > {}", qos.cnp_vlan_priority.where()),
+                  {evidence(qos.cnp_vlan_priority, std::to_string(*qos.cnp_vlan_priority)),
+                   evidence(qos.trust, "trust is PCP"), evidence(qos.pfc, "PFC is on for " + shown(*qos.pfc))});
+}
+
 void cnp_rides_with_data(const Host& host, Judgement& judgement) {
   for (const PortView& view : qos_ports(host)) {
     const Qos& qos = view.netdev->qos;
+    tagged_cnp_rides_with_data(view, judgement);
     if (!qos.cnp_dscp || *qos.cnp_dscp >= kDscps || !qos.priority_of_dscp || !qos.pfc || !qos.trust.is(Trust::kDscp))
       continue;
     const unsigned priority = (*qos.priority_of_dscp)[*qos.cnp_dscp];
@@ -126,9 +145,55 @@ void cnp_rides_with_data(const Host& host, Judgement& judgement) {
         fmt::format("CNPs (DSCP {}) ride in priority {}, the lossless one: where it is paused they wait with "
                     "the data that they should slow down",
                     *qos.cnp_dscp, priority),
-        fmt::format("echo 48 > {}; {}", qos.cnp_dscp.where(), trust_dscp(*view.netdev, 48, 6)),
+        fmt::format("echo 48 > {}; {}", qos.cnp_dscp.where(), trust_dscp(view, 48, 6)),
         {evidence(qos.cnp_dscp, std::to_string(*qos.cnp_dscp)),
          evidence(qos.priority_of_dscp, fmt::format("DSCP {} -> priority {}", *qos.cnp_dscp, priority))});
+  }
+}
+
+bool is_on_a_bond(const PortView& view) {
+  return view.device->name.find("bond") != std::string::npos ||
+         (view.netdev != nullptr && (view.netdev->slaves.size() >= 2 || !view.netdev->bond.empty()));
+}
+
+/// The libraries of the job that offer a peer other congestion control than the legacy one, each with what forbids it.
+std::vector<std::string> switches_of_ece(const Host& host) {
+  const auto mapped = [&host](std::string_view library) {
+    return std::ranges::any_of(host.process.libraries.value_or({}),
+                               [&](const std::string& path) { return path.find(library) != std::string::npos; });
+  };
+  const auto is_off = [&host](const char* name) {
+    const Setting* setting = host.process.setting(name);
+    return setting != nullptr && (setting->value == "0" || setting->value == "n" || setting->value == "no");
+  };
+  std::vector<std::string> switches;
+  if (mapped("/libnccl.so") && !is_off("NCCL_IB_ECE_ENABLE")) switches.emplace_back("NCCL_IB_ECE_ENABLE=0");
+  if (mapped("/libucp.so") && !is_off("UCX_RC_ECE")) switches.emplace_back("UCX_RC_ECE=0");
+  return switches;
+}
+
+void ece_on_a_bond(const Host& host, Judgement& judgement) {
+  const auto switches = switches_of_ece(host);
+  if (switches.empty()) return;
+  for (const PortView& view : roce_ports(host)) {
+    if (view.device->family != NicFamily::kMlx5 || !is_on_a_bond(view)) continue;
+    const auto& firmware = view.device->firmware_settings;
+    if (!firmware) {
+      judgement.unknown("whether the firmware of " + view.device->name + " may leave DCQCN (ROCE_CC_LEGACY_DCQCN)",
+                        firmware);
+      continue;
+    }
+    const auto legacy = firmware->find("ROCE_CC_LEGACY_DCQCN");
+    if (legacy == firmware->end() || !legacy->second.starts_with("False")) continue;
+    judgement.found(
+        Confidence::kLikely, view.device->name,
+        "the device is a bond, its firmware may use other congestion control than DCQCN, and the job's libraries let "
+        "the "
+        "two ends agree on it (ECE): it measures round trips, which two links do not have in common, and rates "
+        "collapse",
+        fmt::format("{}; or {}", fmt::join(switches, " "), set_firmware(*view.device, "ROCE_CC_LEGACY_DCQCN", 1)),
+        {evidence(firmware, "ROCE_CC_LEGACY_DCQCN " + legacy->second),
+         fmt::format("{}: not set", fmt::join(switches, ", "))});
   }
 }
 
@@ -184,6 +249,11 @@ constexpr std::array kEcnRules = {
          "mlx5 shows DCQCN's parameters in debugfs (cc_params), to root. Most of them are matters of taste; a notification "
          "every millisecond at most, or a ceiling below the port's rate, are not.",
          parameters_without_use},
+    Rule{"TW-ECN-009", Severity::kWarning, "a bond whose ends may agree on other congestion control",
+         "With enhanced connection establishment (ECE) two mlx5 NICs can settle on congestion control by round-trip time. UCX "
+         "1.22 applies it by default, NCCL too. On a bond public reports have 2.9 MB/s instead of 23 GB/s. The firmware's "
+         "settings are read with --firmware only.",
+         ece_on_a_bond},
 };
 // clang-format on
 

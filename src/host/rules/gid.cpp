@@ -157,16 +157,59 @@ void ipv6_only(const Host& host, Judgement& judgement) {
   }
 }
 
+/// How a container is given a port's addresses.
+std::string give_namespace(const Host& host, const PortView& view) {
+  if (host.rdma_shared.is(false)) {
+    return fmt::format(
+        "on the host: rdma dev set {} netns NAME, and ip link set IFACE netns NAME (devices belong to one namespace "
+        "each here)",
+        view.device->name);
+  }
+  return "give the interface to the container (macvlan, SR-IOV, or host network); or, on the host before containers "
+         "start, "
+         "`rdma system set netns exclusive` and an RDMA CNI, which moves the device with it";
+}
+
+void add_sharing(const Host& host, std::vector<std::string>& seen) {
+  if (host.rdma_shared)
+    seen.push_back(evidence(host.rdma_shared, *host.rdma_shared ? "netns shared" : "netns exclusive"));
+}
+
 void other_namespace(const Host& host, Judgement& judgement) {
   for (const PortView& view : roce_ports(host)) {
     const auto& gids = view.port->gids;
     if (!gids || gids->empty() || !std::ranges::all_of(*gids, is_foreign)) continue;
+    std::vector<std::string> seen{gids->front().version.where() + ": " + gids->front().version.why()};
+    add_sharing(host, seen);
     judgement.found(Confidence::kLikely, view.device->name,
                     "the addresses of this port belong to another network namespace: the device is visible here, its "
                     "interface is not, and queue pairs cannot be connected (ENODEV)",
-                    "give the interface to the container (RDMA CNI with `rdma system set netns exclusive`, macvlan, or "
-                    "host network)",
-                    {gids->front().version.where() + ": " + gids->front().version.why()});
+                    give_namespace(host, view), seen);
+  }
+}
+
+void some_of_other_namespace(const Host& host, Judgement& judgement) {
+  for (const PortView& view : roce_ports(host)) {
+    const auto& gids = view.port->gids;
+    if (!gids || host.rdma_shared.is(false)) continue;  // an exclusive device has the entries of one namespace only
+    const auto foreign = std::ranges::find_if(*gids, is_foreign);
+    const Gid* own = best_gid(*view.port);
+    if (foreign == gids->end() || own == nullptr) continue;
+    std::vector<std::string> seen{foreign->version.where() + ": " + foreign->version.why(),
+                                  fmt::format("{}/gids/{}", view.port->path, gid_text(*own))};
+    add_sharing(host, seen);
+    judgement.found(
+        Confidence::kCertain, view.device->name,
+        fmt::format(
+            "entries of other network namespaces stand in this port's table beside those of this one (entry {}): an "
+            "index that is right on the host or in another container fails here (ENODEV), and some versions of NCCL "
+            "stop at the first entry that they cannot read",
+            own->index),
+        fmt::format("no fixed index: unset NCCL_IB_GID_INDEX, with an NCCL that looks for the entry itself (here {}); "
+                    "or, on the "
+                    "host before containers start, `rdma system set netns exclusive`",
+                    own->index),
+        seen);
   }
 }
 
@@ -235,6 +278,10 @@ constexpr std::array kGidRules = {
     Rule{"TW-GID-009", Severity::kWarning, "a self-assigned IPv4 address",
          "169.254.0.0/16 is what an interface takes when nobody gives it an address.",
          self_assigned},
+    Rule{"TW-GID-010", Severity::kWarning, "entries of other network namespaces in the table",
+         "In shared mode (`rdma system`: netns shared) one GID table holds the addresses of all network namespaces, and each "
+         "can use its own only. Pods with a macvlan or SR-IOV interface see it so.",
+         some_of_other_namespace},
 };
 // clang-format on
 

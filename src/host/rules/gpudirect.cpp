@@ -7,6 +7,7 @@
 #include "host/parse/text.hpp"
 #include "host/rules/groups.hpp"
 #include "host/rules/queries.hpp"
+#include "host/rules/remedies.hpp"
 
 namespace tensorwire::host {
 
@@ -96,7 +97,9 @@ bool kernel_has_dmabuf(const Fact<std::string>& kernel) {
 
 /// The NVIDIA driver offers memory as DMA-BUF.
 bool offers_dmabuf(const Host& host) {
-  return host.gpu_driver.open_kernel_modules.is(true) && kernel_has_dmabuf(host.kernel);
+  const GpuDriver& driver = host.gpu_driver;
+  if (driver.cuda_dmabuf) return *driver.cuda_dmabuf;
+  return driver.open_kernel_modules.is(true) && kernel_has_dmabuf(host.kernel);
 }
 
 /// The RDMA devices whose driver takes none; asked of the driver itself, which is not always possible.
@@ -124,14 +127,17 @@ void no_way_to_gpu_memory(const Host& host, Judgement& judgement) {
   const bool closed = driver.open_kernel_modules.is(false);
   judgement.found(
       Confidence::kCertain, "GPUDirect",
-      fmt::format("no NIC can register GPU memory: no peer memory module is loaded, and DMA-BUF needs {}",
-                  closed ? "the open kernel modules of the NVIDIA driver" : "a kernel of 5.12 or later"),
+      fmt::format("no NIC can register GPU memory: no peer memory module is loaded, and {}",
+                  closed                           ? "DMA-BUF needs the open kernel modules of the NVIDIA driver"
+                  : kernel_has_dmabuf(host.kernel) ? "CUDA says that it offers no DMA-BUF"
+                                                   : "DMA-BUF needs a kernel of 5.12 or later"),
       driver.peer_memory_api.is(true)
           ? "modprobe nvidia-peermem"
           : "install the open kernel modules (nvidia-open); this kernel's ib_core has no peer memory interface, "
             "so nvidia-peermem would need MLNX_OFED, installed before the GPU driver",
       {evidence(driver.legacy_peermem, "not there"), evidence(driver.nvidia_peermem, "not there"),
        evidence(driver.open_kernel_modules, closed ? "no open kernel modules" : "open kernel modules"),
+       driver.cuda_dmabuf ? evidence(driver.cuda_dmabuf, *driver.cuda_dmabuf ? "1" : "0") : "CUDA was not asked",
        host.kernel ? evidence(host.kernel, *host.kernel) : "kernel version unknown"});
 }
 
@@ -146,6 +152,13 @@ void peermem_without_api(const Host& host, Judgement& judgement) {
                   {evidence(driver.nvidia_peermem,
                             driver.peermem_users ? fmt::format("loaded, {} users", *driver.peermem_users) : "loaded"),
                    evidence(driver.peer_memory_api, "ib_register_peer_memory_client is absent")});
+}
+
+/// Of major version 2, below a minor one.
+bool is_older_nccl(const std::string& version, int minor) {
+  const auto parts = split(version, '.');
+  return parts.size() >= 2 && leading_number(parts[0]).value_or(0) == 2 &&
+         leading_number(parts[1]).value_or(99) < minor;
 }
 
 void nccl_overlooks_peermem(const Host& host, Judgement& judgement) {
@@ -214,14 +227,45 @@ void small_bar1(const Host& host, Judgement& judgement) {
   }
 }
 
+/// The RDMA device of a NIC.
+const RdmaDevice* rdma_at(const Host& host, std::string_view pci_address) {
+  for (const RdmaDevice& device : host.rdma.value_or({})) {
+    if (device.pci_address && *device.pci_address == pci_address) return &device;
+  }
+  return nullptr;
+}
+
+void forced_relaxed_ordering(const Host& host, Judgement& judgement) {
+  for (const RdmaDevice& device : host.rdma.value_or({})) {
+    const auto& firmware = device.firmware_settings;
+    if (!firmware) continue;
+    const auto ordering = firmware->find("PCI_WR_ORDERING");
+    if (ordering == firmware->end() || !ordering->second.starts_with("force_relax")) continue;
+    // 2.7 is the version that a public report has it of.
+    const bool old = host.nccl_log && is_older_nccl(host.nccl_log->version, 8);
+    std::vector<std::string> seen{evidence(firmware, "PCI_WR_ORDERING " + ordering->second)};
+    if (old) seen.push_back(fmt::format("{}: NCCL version {}", host.nccl_log->path, host.nccl_log->version));
+    judgement.found(
+        old ? Confidence::kLikely : Confidence::kPossible, device.name,
+        "the firmware relaxes the order of all writes, also of those whose program relies on it: a flag can arrive "
+        "before the data that it stands for, which software not built for that takes for corrupt data "
+        "(\"collective mismatch\")",
+        set_firmware(device, "PCI_WR_ORDERING", 0) + "; programs that can do with it ask for it themselves", seen);
+  }
+}
+
 void no_relaxed_ordering(const Host& host, Judgement& judgement) {
   if (!wants_gpudirect(host)) return;
   for (const PciDevice& nic : host.nics) {
     if (!nic.relaxed_ordering.is(false)) continue;
+    const RdmaDevice* rdma = rdma_at(host, nic.address);
+    const std::string in_firmware = rdma != nullptr && rdma->family == NicFamily::kMlx5
+                                        ? "; with mlx5 also " + set_firmware(*rdma, "PCI_WR_ORDERING", 0)
+                                        : "";
     judgement.found(
         Confidence::kPossible, "NIC " + nic.address,
         "the NIC may not use relaxed ordering: on EPYC and with several GPUs its writes wait for each other",
-        fmt::format("setpci -s {} CAP_EXP+8.w=0010:0010, or PCI_WR_ORDERING=per_mkey(0) in the firmware", nic.address),
+        fmt::format("setpci -s {} CAP_EXP+8.w=0010:0010 (at each boot){}", nic.address, in_firmware),
         {evidence(nic.relaxed_ordering, "DevCtl RlxdOrd-")});
   }
 }
@@ -293,6 +337,10 @@ constexpr std::array kGpuDirectRules = {
          "DMA-BUF needs both drivers. The doctor asks the RDMA driver as NCCL does, with a DMA-BUF that does not exist: EBADF "
          "means that it would take one, EOPNOTSUPP and EPROTONOSUPPORT that it never does.",
          dmabuf_refused},
+    Rule{"TW-GDR-011", Severity::kWarning, "relaxed ordering is forced",
+         "PCI_WR_ORDERING=force_relax(1) makes an mlx5 NIC mark every write as relaxed; per_mkey(0) only those of memory that a "
+         "program registered so. The firmware's settings are read with --firmware only.",
+         forced_relaxed_ordering},
 };
 // clang-format on
 

@@ -38,10 +38,12 @@ void small_mtu(const Host& host, Judgement& judgement) {
 
 void mixed_mtu(const Host& host, Judgement& judgement) {
   std::vector<std::string> seen;
+  std::string commands;
   unsigned smallest = UINT32_MAX;
   unsigned largest = 0;
   for (const PortView& view : roce_ports(host)) {
     if (view.netdev == nullptr || !view.netdev->mtu) continue;
+    commands += fmt::format("{}ip link set {} mtu 9000", commands.empty() ? "" : "; ", view.netdev->name);
     smallest = std::min(smallest, path_mtu(*view.netdev->mtu));
     largest = std::max(largest, path_mtu(*view.netdev->mtu));
     seen.push_back(evidence(view.netdev->mtu, std::to_string(*view.netdev->mtu)));
@@ -52,7 +54,7 @@ void mixed_mtu(const Host& host, Judgement& judgement) {
       fmt::format("ports that one job uses carry packets of {} and of {} bytes: where two such meet, NCCL 2.20 "
                   "and later fails with a local access violation or IBV_WC_LOC_LEN_ERR",
                   smallest, largest),
-      "ip link set IFACE mtu 9000 for all of them", seen);
+      commands + " (at the other hosts too)", seen);
 }
 
 void peer_sends_larger(const Host& host, Judgement& judgement) {

@@ -216,11 +216,14 @@ void port_errors(const Host& host, Judgement& judgement) {
 void bootstrap_failed(const Host& host, Judgement& judgement) {
   if (!host.nccl_log || (host.nccl_log->refused.empty() && host.nccl_log->loopback.empty())) return;
   const bool loopback = !host.nccl_log->loopback.empty();
-  judgement.found(loopback ? Confidence::kCertain : Confidence::kLikely, "bootstrap",
-                  loopback ? "NCCL meets over the loopback interface, which other hosts cannot reach"
-                           : "the ranks cannot meet over TCP: a wrong interface, or a firewall that rejects",
-                  "NCCL_SOCKET_IFNAME=the interface of the default route, on all hosts, also where `ray start` runs",
-                  log_text(*host.nccl_log, loopback ? host.nccl_log->loopback : host.nccl_log->refused));
+  judgement.found(
+      loopback ? Confidence::kCertain : Confidence::kLikely, "bootstrap",
+      loopback ? "NCCL meets over the loopback interface, which other hosts cannot reach"
+               : "the ranks cannot meet over TCP: a wrong interface, or a firewall that rejects",
+      fmt::format("NCCL_SOCKET_IFNAME={} (the interface of the default route), on all hosts, also where `ray "
+                  "start` runs; and no firewall between them",
+                  meeting_interface(host)),
+      log_text(*host.nccl_log, loopback ? host.nccl_log->loopback : host.nccl_log->refused));
 }
 
 void access_violation(const Host& host, Judgement& judgement) {
@@ -234,14 +237,29 @@ void access_violation(const Host& host, Judgement& judgement) {
       log_text(*host.nccl_log, host.nccl_log->violations));
 }
 
+/// The first entry of a table that is empty although one behind it is in use.
+std::optional<std::string> hole_in(const RdmaPort& port) {
+  if (!port.gids || port.gids->empty() || port.empty_gids.empty()) return std::nullopt;
+  const EmptyGid& hole = port.empty_gids.front();
+  if (hole.index > port.gids->back().index) return std::nullopt;
+  return fmt::format("{}/gids/{}: empty, its type: {}", port.path, hole.index,
+                     hole.version ? "readable" : hole.version.why());
+}
+
 void sparse_table(const Host& host, Judgement& judgement) {
   if (!host.nccl_log || host.nccl_log->sparse_table.empty()) return;
+  std::vector<std::string> seen = log_text(*host.nccl_log, host.nccl_log->sparse_table);
+  std::string index = "the usable entry";
+  for (const PortView& view : roce_ports(host)) {
+    if (auto hole = hole_in(*view.port)) seen.push_back(*std::move(hole));
+    const Gid* best = view.port->gids ? best_gid(*view.port) : nullptr;
+    if (best != nullptr) index = std::to_string(best->index);
+  }
   judgement.found(
       Confidence::kLikely, "GID table",
       "this NCCL stumbles over an entry of the GID table whose type cannot be read: an empty one, or one of "
       "another network namespace, between entries that are in use",
-      "a newer NCCL; until then NCCL_IB_GID_INDEX with the index of the usable entry",
-      log_text(*host.nccl_log, host.nccl_log->sparse_table));
+      fmt::format("a newer NCCL; until then NCCL_IB_GID_INDEX={}", index), seen);
 }
 
 void lost_clearance(const Host& host, Judgement& judgement) {

@@ -7,20 +7,48 @@
 #include "host/parse/text.hpp"
 #include "host/rules/groups.hpp"
 #include "host/rules/queries.hpp"
+#include "host/rules/rails.hpp"
 
 namespace tensorwire::host {
 
 namespace {
 
-/// ARP answers stay on the interface that owns the address.
+/// ARP answers stay on the interface that owns the address, and answers to its own packets are let in.
 bool is_strict(const Netdev& netdev) {
-  return netdev.arp_ignore.value_or(0) >= 1 && netdev.arp_announce.value_or(0) == 2;
+  return netdev.arp_ignore.value_or(0) >= 1 && netdev.arp_announce.value_or(0) == 2 &&
+         netdev.rp_filter.value_or(0) != 1;
+}
+
+/// The address of an interface in a subnet, as its GID says it.
+std::string address_in(const PortView& view, const Subnet& subnet) {
+  for (const Gid& gid : view.port->gids.value_or({})) {
+    if (gid.netdev.is(view.netdev->name) && gid.address.same_subnet(subnet.network, subnet.length))
+      return to_string(gid.address);
+  }
+  return "ADDRESS";
+}
+
+/// Settings of ARP, and a routing table for each interface, so that its packets leave where they belong.
+std::string keep_apart(const std::vector<const PortView*>& views, const Subnet& subnet) {
+  std::string commands = "sysctl -w";
+  for (const PortView* view : views)
+    commands +=
+        fmt::format(" net.ipv4.conf.{0}.arp_ignore=1 net.ipv4.conf.{0}.arp_announce=2 net.ipv4.conf.{0}.rp_filter=2",
+                    view->netdev->name);
+  unsigned table = 101;
+  for (const PortView* view : views) {
+    const std::string address = address_in(*view, subnet);
+    commands += fmt::format("; ip route add {0}/{1} dev {2} src {3} table {4}; ip rule add from {3} table {4}",
+                            to_string(subnet.network), subnet.length, view->netdev->name, address, table++);
+  }
+  return commands;
 }
 
 void several_in_one_subnet(const Host& host, Judgement& judgement) {
   const auto ports = qos_ports(host);
   for (const Subnet& subnet : host.subnets) {
     std::vector<std::string> names;
+    std::vector<const PortView*> views;
     bool strict = true;
     for (const PortView& view : ports) {
       // IPv6 answers for an address only where it is.
@@ -30,6 +58,7 @@ void several_in_one_subnet(const Host& host, Judgement& judgement) {
                           });
       if (!inside || !view.netdev->arp_ignore) continue;
       names.push_back(view.netdev->name);
+      views.push_back(&view);
       strict = strict && is_strict(*view.netdev);
     }
     if (names.size() < 2 || strict || names.front() != subnet.netdev) continue;
@@ -37,8 +66,7 @@ void several_in_one_subnet(const Host& host, Judgement& judgement) {
         Confidence::kLikely, fmt::format("{}/{}", to_string(subnet.network), subnet.length),
         "several RDMA interfaces are in one subnet, and Linux answers ARP for any of its addresses on all of "
         "them: the traffic of all gathers on one port, or goes to one that drops it",
-        "a subnet for each rail; or net.ipv4.conf.all.arp_ignore=1, arp_announce=2, rp_filter=2 and a routing "
-        "table for each interface",
+        "a subnet for each rail; or " + keep_apart(views, subnet),
         {fmt::format("/proc/net/route: {}/{} on {}", to_string(subnet.network), subnet.length,
                      fmt::join(names, ", "))});
   }
@@ -79,7 +107,8 @@ void wrong_socket_interface(const Host& host, Judgement& judgement) {
         Confidence::kCertain, name,
         "no interface of that name leads to another host: ranks cannot meet (connection refused, or no route "
         "to host)",
-        fmt::format("{}=the interface of the default route", name), {shown(name, *setting)});
+        fmt::format("{}={} (the interface of the default route)", name, meeting_interface(host)),
+        {shown(name, *setting)});
   }
 }
 
@@ -171,6 +200,27 @@ void no_route_to_peer(const Host& host, Judgement& judgement) {
   }
 }
 
+void rails_out_of_order(const Host& host, Judgement& judgement) {
+  const std::vector<Rail> rails = rails_by_gpu(host);
+  const auto order = order_of(rails);
+  if (std::ranges::is_sorted(order)) return;
+  std::vector<std::string> seen;
+  for (const Rail& rail : rails) {
+    seen.push_back(fmt::format("GPU {}: nearest NIC {}, in {}/{}", rail.gpu, rail.device,
+                               to_string(rail.subnet.network), rail.subnet.length));
+  }
+  judgement.found(
+      Confidence::kPossible, "rails",
+      fmt::format(
+          "the subnets of the GPUs' NICs are not in the order of the GPUs ({}): where another host has them in "
+          "order, GPUs of the same number sit on different rails, and what they send each other crosses the fabric",
+          fmt::join(order, " ")),
+      "give the NICs their addresses in the order of the GPUs, on all hosts alike (ip address), or see with "
+      "`tensorwire "
+      "doctor compare` that all hosts have this order",
+      seen);
+}
+
 // clang-format off
 constexpr std::array kNetRules = {
     Rule{"TW-NET-001", Severity::kWarning, "several RDMA interfaces in one subnet",
@@ -195,6 +245,11 @@ constexpr std::array kNetRules = {
          "NCCL's log names both GIDs of a queue pair that could not be connected. Where the peer's is in another subnet, the "
          "interface needs a route of its own to it: the default route of another interface does not count.",
          no_route_to_peer},
+    Rule{"TW-NET-007", Severity::kInfo, "rails in another order than the GPUs",
+         "On rail-optimised fabrics the first GPU's NIC of each host belongs on the first rail. NCCL pairs NICs by their place "
+         "and not by their subnet, so an order that differs between hosts costs bandwidth, or joins NICs that cannot reach "
+         "each other. One host alone shows the order; `tensorwire doctor compare` shows whether hosts agree.",
+         rails_out_of_order},
 };
 // clang-format on
 

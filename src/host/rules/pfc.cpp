@@ -24,7 +24,7 @@ void nothing_lossless(const Host& host, Judgement& judgement) {
     judgement.found(Confidence::kCertain, view.netdev->name,
                     "no priority is lossless here: under incast the switch drops RoCE packets, and every drop repeats "
                     "all that follows it",
-                    make_lossless(*view.netdev, kUsualPriority) +
+                    make_lossless(view, kUsualPriority) +
                         ", and the same on the switch; a fabric that is lossy on purpose needs ECN everywhere instead",
                     {evidence(qos.pfc, "PFC is off for all priorities")});
   }
@@ -37,7 +37,7 @@ void too_many_lossless(const Host& host, Judgement& judgement) {
     judgement.found(Confidence::kLikely, view.netdev->name,
                     "PFC is on for ordinary traffic too: one slow receiver of anything stops it, and the pauses spread "
                     "through the switches (head-of-line blocking)",
-                    make_lossless(*view.netdev, kUsualPriority), {evidence(pfc, "PFC is on for " + shown(*pfc))});
+                    make_lossless(view, kUsualPriority), {evidence(pfc, "PFC is on for " + shown(*pfc))});
   }
 }
 
@@ -116,7 +116,7 @@ void pause_in_wrong_priority(const Host& host, Judgement& judgement) {
           fmt::format("the switch sends pauses for priority {}, which is not lossless here: the two ends of "
                       "the cable disagree about the lossless priority",
                       count.priority),
-          make_lossless(*view.netdev, count.priority) + ", or change the switch port",
+          make_lossless(view, count.priority) + ", or change the switch port",
           {evidence(view.netdev->statistics, fmt::format("rx_prio{}_pause: {}", count.priority, count.received)),
            evidence(pfc, "PFC is on for " + shown(*pfc))});
     }
@@ -142,10 +142,7 @@ void no_buffer_of_its_own(const Host& host, Judgement& judgement) {
               : fmt::format("priority {} shares its receive buffer with lossy ones: there is no threshold at which "
                             "it alone is paused, nor room for what is still under way then",
                             priority),
-          fmt::format(
-              "mlnx_qos -i {} --prio2buffer 0,0,0,1,0,0,0,0 and --buffer_size with room for the cable's length, or "
-              "--cable_len METRES and let the driver compute them",
-              view.netdev->name),
+          own_buffer(view, priority) + " (sizes: more for long cables)",
           {evidence(qos.buffer, fmt::format("priority {} -> buffer {}", priority, buffer)),
            evidence(qos.buffer_bytes, fmt::format("buffer {}: {} bytes", buffer, bytes))});
     }

@@ -42,7 +42,7 @@ void trusts_pcp(const Host& host, Judgement& judgement) {
         Confidence::kCertain, view.netdev->name,
         "the port trusts the priority of a VLAN tag, and its packets have none: all of them ride in priority "
         "0, whatever their DSCP, while another priority is the lossless one",
-        trust_dscp(*view.netdev, 26, main_priority(*qos.pfc)),
+        trust_dscp(view, 26, main_priority(*qos.pfc)),
         {evidence(qos.trust, "trust is PCP"), evidence(qos.pfc, "PFC is on for " + shown(*qos.pfc))});
   }
 }
@@ -57,7 +57,7 @@ void unmapped_dscp(const Host& host, Judgement& judgement) {
     judgement.found(Confidence::kCertain, view.netdev->name,
                     fmt::format("the job's packets (DSCP {}) are put into priority {}, which is not lossless",
                                 marking->dscp(), *priority),
-                    trust_dscp(*view.netdev, marking->dscp(), main_priority(*qos.pfc)),
+                    trust_dscp(view, marking->dscp(), main_priority(*qos.pfc)),
                     {marking->where,
                      evidence(qos.priority_of_dscp, fmt::format("DSCP {} -> priority {}", marking->dscp(), *priority)),
                      evidence(qos.pfc, "PFC is on for " + shown(*qos.pfc))});
@@ -140,10 +140,9 @@ void firmware_controls(const Host& host, Judgement& judgement) {
     judgement.found(
         Confidence::kCertain, view.netdev->name,
         "the NIC's firmware negotiates QoS with the switch (DCBX): what is set here is refused or overwritten",
-        view.device->family == NicFamily::kIntel
-            ? fmt::format("ethtool --set-priv-flags {} fw-lldp-agent off", view.netdev->name)
-        : is_ofed(*view.netdev) ? fmt::format("mlnx_qos -i {} -d os", view.netdev->name)
-                                : fmt::format("dcb dcbx set dev {} host ieee", view.netdev->name),
+        take_control(view) + (view.device->family == NicFamily::kBroadcom
+                                  ? " (where that is refused, switch DCBX off in the NIC's firmware: niccli)"
+                                  : ""),
         {evidence(controls, "not controlled by the host")});
   }
 }

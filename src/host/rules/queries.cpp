@@ -91,6 +91,25 @@ std::optional<unsigned> priority_of(const Netdev& netdev, const Marking& marking
   return (*netdev.qos.priority_of_dscp)[marking.dscp()];
 }
 
+CongestionCounters congestion_counters(const RdmaPort& port) {
+  const auto first = [&port](std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (const auto value = counter(port.counters, name)) return value;
+    }
+    return std::optional<std::uint64_t>{};
+  };
+  return {first({"np_ecn_marked_roce_packets", "RxECNMrkd", "rx_ecn_marked_pkts"}),
+          first({"np_cnp_sent", "cnpSent", "tx_cnp_pkts"}), first({"rp_cnp_handled", "cnpHandled"}),
+          first({"rp_cnp_ignored", "cnpIgnored"})};
+}
+
+std::string meeting_interface(const Host& host) {
+  for (const Route& route : host.routes.value_or({})) {
+    if (route.length == 0) return route.netdev;
+  }
+  return "IFACE";
+}
+
 unsigned main_priority(const PrioritySet& priorities) {
   constexpr unsigned kUsual = 3;
   for (unsigned i = 0; i < kPriorities && !priorities.test(kUsual); ++i) {

@@ -64,6 +64,18 @@ struct Marking {
 /// The priority that the interface puts such packets into; nothing where its QoS is not known.
 [[nodiscard]] std::optional<unsigned> priority_of(const Netdev& netdev, const Marking& marking);
 
+/// What a port counts of congestion control, under the names of mlx5, irdma or bnxt; nothing where it does not.
+struct CongestionCounters {
+  std::optional<std::uint64_t> marked;   ///< packets that came with a mark
+  std::optional<std::uint64_t> sent;     ///< notifications: the notification point works
+  std::optional<std::uint64_t> handled;  ///< notifications that came and were obeyed: the reaction point works
+  std::optional<std::uint64_t> ignored;
+};
+[[nodiscard]] CongestionCounters congestion_counters(const RdmaPort& port);
+
+/// The interface of the default route, for ranks to meet over; "IFACE" where there is none.
+[[nodiscard]] std::string meeting_interface(const Host& host);
+
 /// Priority 3 where it is among them, else the lowest; 3 where there is none.
 [[nodiscard]] unsigned main_priority(const PrioritySet& priorities);
 

@@ -29,6 +29,7 @@ constexpr timeval kBound{.tv_sec = 1, .tv_usec = 0};
 struct Dcb {
   std::optional<ieee_pfc> pfc;
   std::optional<ieee_ets> ets;
+  std::optional<dcbnl_buffer> buffer;
   std::optional<std::vector<dcb_app>> apps;
   std::optional<std::uint8_t> dcbx;
   int error = ETIMEDOUT;
@@ -62,6 +63,7 @@ int take_reply(nl_msg* message, void* to) {
   if (all[DCB_ATTR_IEEE] != nullptr) nla_parse_nested(ieee.data(), DCB_ATTR_IEEE_MAX, all[DCB_ATTR_IEEE], nullptr);
   dcb.pfc = structure<ieee_pfc>(ieee[DCB_ATTR_IEEE_PFC]);
   dcb.ets = structure<ieee_ets>(ieee[DCB_ATTR_IEEE_ETS]);
+  dcb.buffer = structure<dcbnl_buffer>(ieee[DCB_ATTR_DCB_BUFFER]);
   dcb.apps = app_table(ieee[DCB_ATTR_IEEE_APP_TABLE]);
   dcb.dcbx = structure<std::uint8_t>(all[DCB_ATTR_DCBX]);
   dcb.error = 0;
@@ -139,6 +141,11 @@ std::string text(const ieee_ets& ets) {
       numbers(ets.prio_tc), numbers(ets.tc_reco_bw), tsa_names(ets.tc_reco_tsa), numbers(ets.reco_prio_tc));
 }
 
+std::string text(const dcbnl_buffer& buffer) {
+  return fmt::format(R"({{"prio_buffer":{},"buffer_size":{},"total_size":{}}})", numbers(buffer.prio2buffer),
+                     numbers(buffer.buffer_size), buffer.total_size);
+}
+
 /// In the order of `dcb`: by kind of selector. A priority for Ethertype 0 is that of everything without an entry.
 std::string text(const std::vector<dcb_app>& apps) {
   struct Kind {
@@ -198,6 +205,11 @@ Answer ask_dcb_app(const std::string& interface) {
 Answer ask_dcb_ets(const std::string& interface) {
   const Dcb dcb = ask(interface, DCB_CMD_IEEE_GET);
   return tell(dcb, dcb.ets);
+}
+
+Answer ask_dcb_buffer(const std::string& interface) {
+  const Dcb dcb = ask(interface, DCB_CMD_IEEE_GET);
+  return tell(dcb, dcb.buffer);
 }
 
 Answer ask_dcbx(const std::string& interface) {

@@ -13,6 +13,7 @@ namespace tensorwire::host {
 [[nodiscard]] Answer ask_dcb_pfc(const std::string& interface);
 [[nodiscard]] Answer ask_dcb_app(const std::string& interface);
 [[nodiscard]] Answer ask_dcb_ets(const std::string& interface);
+[[nodiscard]] Answer ask_dcb_buffer(const std::string& interface);
 [[nodiscard]] Answer ask_dcbx(const std::string& interface);
 
 }  // namespace tensorwire::host

@@ -25,8 +25,10 @@ std::string home_of(const std::string& environment) {
 
 }  // namespace
 
-LiveTree::LiveTree(const std::string& process)
-    : process_("/proc/" + process), home_(home_of(read_file(process_ + "/environ").text)) {}
+LiveTree::LiveTree(const std::string& process, bool asks_firmware)
+    : process_("/proc/" + process),
+      asks_firmware_(asks_firmware),
+      home_(home_of(read_file(process_ + "/environ").text)) {}
 
 std::string LiveTree::real_name(const std::string& name) const {
   if (name.starts_with(kTarget)) return process_ + "/" + name.substr(kTarget.size());
@@ -35,6 +37,9 @@ std::string LiveTree::real_name(const std::string& name) const {
 }
 
 Answer LiveTree::answer(Ask kind, const std::string& name) {
+  if (kind == Ask::kTool && !asks_firmware_ && name.starts_with(tool::kMlxconfig)) {
+    return {"it takes seconds and was not asked (--firmware)", ECANCELED};
+  }
   if (kind == Ask::kTool) return run_tool(name);
   const std::string path = real_name(name);
   if (path.empty()) return {{}, ENOENT};

@@ -4,8 +4,10 @@
 #include <cerrno>
 #include <vector>
 
+#include "host/tree/cuda_probe.hpp"
 #include "host/tree/dcb_netlink.hpp"
 #include "host/tree/ethtool_ioctl.hpp"
+#include "host/tree/firmware_tool.hpp"
 #include "host/tree/folder_tree.hpp"
 #include "host/tree/neighbours_netlink.hpp"
 #include "host/tree/run_program.hpp"
@@ -31,6 +33,7 @@ constexpr std::array kTools = {
     Tool{tool::kDcbPfc, "dcb -j pfc show dev %", ask_dcb_pfc},
     Tool{tool::kDcbApp, "dcb -j app show dev %", ask_dcb_app},
     Tool{tool::kDcbEts, "dcb -j ets show dev %", ask_dcb_ets},
+    Tool{tool::kDcbBuffer, "dcb -j buffer show dev %", ask_dcb_buffer},
     Tool{tool::kDcbx, "dcb -j dcbx show dev %", ask_dcbx},
     Tool{tool::kMlnxQos, "mlnx_qos -i %"},
     Tool{tool::kNiccli, "niccli --dev % qos --ets --show"},
@@ -38,6 +41,9 @@ constexpr std::array kTools = {
     Tool{tool::kEthtoolPause, "ethtool -a %", ethtool_pause},
     Tool{tool::kVerbsDevices, "ibv_devinfo -v", verbs_devices},
     Tool{tool::kDmabuf, "ibv_reg_dmabuf_mr(fd -1)", dmabuf_answers},
+    Tool{tool::kCudaDmabuf, "cuDeviceGetAttribute(DMA_BUF_SUPPORTED)", cuda_dmabuf_answers},
+    Tool{tool::kMlxconfig, "mlxconfig -d % -e query", firmware_settings},
+    Tool{tool::kRdmaSystem, "rdma system"},
     Tool{tool::kNeighbours, "ip neigh show", neighbours},
     Tool{tool::kShowGids, "show_gids", given_only},
     Tool{tool::kLspci, "lspci -vvv", given_only},

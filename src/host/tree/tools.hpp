@@ -13,6 +13,7 @@ namespace tool {
 inline constexpr std::string_view kDcbPfc = "dcb-pfc";
 inline constexpr std::string_view kDcbApp = "dcb-app";
 inline constexpr std::string_view kDcbEts = "dcb-ets";
+inline constexpr std::string_view kDcbBuffer = "dcb-buffer";
 inline constexpr std::string_view kDcbx = "dcbx";
 inline constexpr std::string_view kMlnxQos = "mlnx_qos";
 inline constexpr std::string_view kEthtoolStatistics = "ethtool-statistics";
@@ -20,6 +21,9 @@ inline constexpr std::string_view kEthtoolPause = "ethtool-pause";
 inline constexpr std::string_view kNiccli = "niccli";
 inline constexpr std::string_view kVerbsDevices = "ibv_devinfo";
 inline constexpr std::string_view kDmabuf = "dmabuf";
+inline constexpr std::string_view kRdmaSystem = "rdma-system";
+inline constexpr std::string_view kCudaDmabuf = "cuda-dmabuf";
+inline constexpr std::string_view kMlxconfig = "mlxconfig";  ///< asked only where seconds do not matter
 inline constexpr std::string_view kNeighbours = "ip-neigh";
 inline constexpr std::string_view kShowGids = "show_gids";
 inline constexpr std::string_view kLspci = "lspci";

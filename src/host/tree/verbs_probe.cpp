@@ -38,7 +38,7 @@ bool find_call(void* library, Call& call, const char* name, const char* version)
 /// @return errno
 int load_verbs(VerbsCalls& verbs) {
   void* library = dlopen("libibverbs.so.1", RTLD_NOW);
-  if (library == nullptr) return ENOENT;
+  if (library == nullptr) return ELIBACC;
   find_call(library, verbs.query_gid_table, "_ibv_query_gid_table", "IBVERBS_1.11");
   find_call(library, verbs.reg_dmabuf_mr, "ibv_reg_dmabuf_mr", "IBVERBS_1.12");
   const bool all = find_call(library, verbs.get_device_list, "ibv_get_device_list", "IBVERBS_1.1") &&

@@ -9,7 +9,7 @@
 
 namespace tensorwire::host {
 
-/// In the format of `ibv_devinfo -v`, less what no rule asks for. ENOENT: there is no libibverbs.
+/// In the format of `ibv_devinfo -v`, less what no rule asks for. ELIBACC: there is no libibverbs.
 [[nodiscard]] Answer verbs_devices(const std::string& subject);
 
 /// "mlx5_0 EBADF": a line for each device with what registering a DMA-BUF that does not exist ends with. A driver that
