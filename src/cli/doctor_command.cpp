@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "cli/doctor_status.hpp"
 #include "cli/doctor_watch.hpp"
+#include "cli/mesh/mesh_command.hpp"
 #include "cli/program.hpp"
 #include "host/compare/compare.hpp"
 #include "host/configure/port_state.hpp"
@@ -151,6 +152,7 @@ void add_doctor(Command& parent, int& status) {
     status = verdict_of([&] { return record(*flags); });
   });
   add_doctor_watch(doctor, status, flags->done);
+  add_doctor_mesh(doctor, status, flags->done);
   Command comparison = doctor.command("compare", "what hosts of one fabric must agree on and do not");
   comparison.option("recordings", flags->recordings, "a recording of each host").required();
   comparison.flag("--json", flags->json, "print JSON (docs/doctor.md)");

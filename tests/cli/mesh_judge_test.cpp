@@ -35,7 +35,7 @@ MeshMatrix healthy_mesh(std::size_t hosts, std::size_t rails = 1, double line = 
       for (std::size_t to = 0; to < hosts; ++to) {
         if (from == to) continue;
         const double latency = kHealthyLatency * noise(random);
-        mesh.cell(rail, from, to) = {true, latency, 2 * latency, kHealthyBandwidth * noise(random), {}, {}};
+        mesh.cell(rail, from, to) = {true, latency, 2 * latency, kHealthyBandwidth * noise(random), {}, {}, {}};
       }
     }
   }
@@ -56,7 +56,9 @@ void plant(MeshMatrix& mesh, Chosen chosen, Spoil spoil) {
 
 void make_slow(MeshCell& cell) { cell.bandwidth_gb_s /= 4; }
 void make_late(MeshCell& cell) { cell.latency_p50_us *= 10; }
-void make_fail(MeshCell& cell) { cell = {false, 0, 0, 0, "the peer does not answer", "RETRY"}; }
+void make_fail(MeshCell& cell) {
+  cell = {false, 0, 0, 0, "write to h: the peer does not answer. Mend it", "the peer does not answer", "RETRY"};
+}
 
 std::string told(const MeshVerdict& verdict) {
   std::string text;
@@ -225,6 +227,25 @@ TEST(MeshJudge, ALineThatAllFallShortOf) {
   EXPECT_TRUE(judge_mesh(healthy_mesh(3, 1, 50)).findings.empty());
 }
 
+TEST(MeshJudge, AnHcaOfTheCpuIsLateNowAndThen) {
+  MeshMatrix mesh = healthy_mesh(4);
+  for (MeshHost& host : mesh.hosts()) host.ends[0].software = true;
+  plant(
+      mesh, [](auto, auto from, auto to) { return from == 2 || to == 2; }, make_late);
+  plant(
+      mesh, [](auto, auto from, auto to) { return from == 1 || to == 1; }, make_slow);
+  EXPECT_TRUE(judge_mesh(mesh).findings.empty());
+  plant(
+      mesh, [](auto, auto from, auto to) { return from == 2 || to == 2; },
+      [](MeshCell& cell) { cell.latency_p50_us = 5000; });
+  plant(
+      mesh, [](auto, auto from, auto to) { return from == 1 || to == 1; }, make_slow);
+  const MeshVerdict verdict = judge_mesh(mesh);
+  ASSERT_EQ(2U, verdict.findings.size()) << told(verdict);
+  EXPECT_EQ(2U, verdict.findings[0].blame.host);
+  EXPECT_EQ(1U, verdict.findings[1].blame.host);
+}
+
 TEST(MeshJudge, SuspectsAreThePairsToLookAtAgain) {
   MeshMatrix mesh = healthy_mesh(6, 2);
   make_slow(mesh.cell(1, 4, 2));
@@ -247,10 +268,10 @@ TEST(MeshJudge, JsonNamesScopeHostsAndRail) {
 }
 
 TEST(UsualCost, WideSpreadWidensTheBound) {
-  EXPECT_DOUBLE_EQ(14, usual_cost({10, 10, 10, 10, 200}, 0).bound);
-  EXPECT_GT(usual_cost({6, 8, 10, 12, 14, 16, 18, 20}, 0).bound, 20);
-  EXPECT_DOUBLE_EQ(25, usual_cost({10, 10, 10}, 15).bound);
-  EXPECT_FALSE(usual_cost({}, 0).bound < 1e300);
+  EXPECT_DOUBLE_EQ(14, usual_cost({10, 10, 10, 10, 200}, {}).bound);
+  EXPECT_GT(usual_cost({6, 8, 10, 12, 14, 16, 18, 20}, {}).bound, 20);
+  EXPECT_DOUBLE_EQ(25, usual_cost({10, 10, 10}, {.share = 0.4, .least = 15}).bound);
+  EXPECT_FALSE(usual_cost({}, {}).bound < 1e300);
 }
 
 TEST(MeshOfRanks, RanksOfAHostShareARow) {

@@ -10,6 +10,7 @@ namespace tensorwire::cli {
 namespace {
 
 constexpr double kShareOfBad = 0.75;
+constexpr double kShareOfBadRail = 0.9;  // of three hosts one cable is two thirds of a rail
 constexpr std::size_t kHostsToTellOne = 3;
 
 /// An explanation that could be given, with all the cells that speak for it or against it (Blame::cells).
@@ -30,7 +31,7 @@ class Blamer {
 
   std::vector<Blame> run() {
     if (many_hosts_) take(everything(), 1.0, 2);
-    if (many_hosts_ && many_rails_) take(rails(), kShareOfBad, 2);
+    if (many_hosts_ && many_rails_) take(rails(), kShareOfBadRail, 2);
     if (many_hosts_) take(hosts(true, false), kShareOfBad, 2);
     if (many_hosts_) take(hosts(false, false), kShareOfBad, 2);
     if (many_hosts_ && many_rails_) take(hosts(true, true), kShareOfBad, 2);

@@ -15,8 +15,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A difference that a busy core alone makes.
-constexpr double kLeastLatencyDifferenceUs = 3;
+/// What is within the ordinary, of time and of time for each byte. Three microseconds a busy core alone makes. An HCA
+/// of the CPU's is late by a time slice now and then: of it only what no scheduler does is worth a word.
+struct Tolerances {
+  Tolerance latency, bandwidth;
+};
+constexpr Tolerances kOfHardware{{.share = 0.4, .least = 3}, {.share = 0.4, .least = 0}};
+constexpr Tolerances kOfSoftware{{.share = 1, .least = 2000}, {.share = 4, .least = 0}};
+
 /// Large writes reach nine tenths of a line and more; PCIe that is too narrow shows below this share.
 constexpr double kShareOfLine = 0.7;
 
@@ -64,6 +70,13 @@ class MeshJudge {
     return back.measured ? std::min(there.latency_p50_us, back.latency_p50_us) : there.latency_p50_us;
   }
 
+  [[nodiscard]] const Tolerances& tolerances() const {
+    for (const MeshHost& host : mesh_.hosts()) {
+      if (std::ranges::any_of(host.ends, &MeshEnd::software)) return kOfSoftware;
+    }
+    return kOfHardware;
+  }
+
   void find_usual() {
     std::vector<double> latencies;
     std::vector<double> seconds_per_gb;
@@ -72,8 +85,8 @@ class MeshJudge {
       latencies.push_back(latency_of(at));
       if (cell.bandwidth_gb_s > 0) seconds_per_gb.push_back(1 / cell.bandwidth_gb_s);
     });
-    const UsualCost latency = usual_cost(std::move(latencies), kLeastLatencyDifferenceUs);
-    const UsualCost bandwidth = usual_cost(std::move(seconds_per_gb), 0);
+    const UsualCost latency = usual_cost(std::move(latencies), tolerances().latency);
+    const UsualCost bandwidth = usual_cost(std::move(seconds_per_gb), tolerances().bandwidth);
     verdict_.usual = {latency.usual, latency.bound, bandwidth.usual > 0 ? 1 / bandwidth.usual : 0, 1 / bandwidth.bound};
   }
 
@@ -102,9 +115,9 @@ class MeshJudge {
     const auto cells = judged([](const JudgedCell&, const MeshCell& cell) { return cell.failed(); },
                               [](const MeshCell&) { return true; });
     for (Blame& blame : find_blame(cells)) {
-      std::map<std::string, std::size_t> errors;
-      for (const std::size_t i : blame.cells) ++errors[mesh_.cell(cells[i].rail, cells[i].from, cells[i].to).error];
-      const auto most = std::ranges::max_element(errors, {}, [](const auto& error) { return error.second; });
+      std::map<std::string, std::size_t> causes;
+      for (const std::size_t i : blame.cells) ++causes[mesh_.cell(cells[i].rail, cells[i].from, cells[i].to).why];
+      const auto most = std::ranges::max_element(causes, {}, [](const auto& cause) { return cause.second; });
       add({MeshTrouble::kUnreached, std::move(blame)}, most->first);
     }
   }

@@ -30,6 +30,7 @@ Json end_json(const MeshEnd& end, std::size_t rail) {
           {"interface", end.netdev},
           {"gid", end.gid},
           {"path", end.path},
+          {"software", end.software},
           {"line_gb_s", end.line_gb_s > 0 ? Json(end.line_gb_s) : Json(nullptr)},
           {"problem", end.problem}};
 }
@@ -69,6 +70,8 @@ bool MeshMatrix::has_pair(std::size_t rail, std::size_t a, std::size_t b) const 
 
 MeshMatrix mesh_of_ranks(const std::vector<MeshRank>& ranks) {
   std::vector<MeshHost> rows;
+  std::set<std::string> names;
+  for (const MeshRank& rank : ranks) names.insert(rank.host);
   std::set<std::pair<std::string, std::string>> taken;  // host and GID
   std::size_t rails = 1;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -79,8 +82,9 @@ MeshMatrix mesh_of_ranks(const std::vector<MeshRank>& ranks) {
     }
     for (std::size_t i = 0; i < told.ends.size(); ++i) {
       MeshEnd end = told.ends[i];
-      if (!end.gid.empty() && !taken.emplace(told.host, end.gid).second) continue;
+      if (names.size() > 1 && !end.gid.empty() && !taken.emplace(told.host, end.gid).second) continue;
       end.rank = static_cast<int>(rank);
+      end.place = i;
       const std::size_t rail = told.first_rail + i;
       MeshHost& row = row_for(rows, told.host, end.rank, rail);
       if (row.ends.size() <= rail) row.ends.resize(rail + 1);
@@ -89,6 +93,28 @@ MeshMatrix mesh_of_ranks(const std::vector<MeshRank>& ranks) {
     }
   }
   return {std::move(rows), rails};
+}
+
+Json introduction_of(const MeshRank& rank) {
+  Json ends = Json::array();
+  for (const MeshEnd& end : rank.ends) ends.push_back(end_json(end, 0));
+  return {{"ends", std::move(ends)}, {"first_rail", rank.first_rail}};
+}
+
+MeshRank introduced_rank(const Json& introduction) {
+  MeshRank rank;
+  rank.first_rail = introduction.at("first_rail").get<std::size_t>();
+  for (const Json& value : introduction.at("ends")) {
+    MeshEnd& end = rank.ends.emplace_back();
+    end.device = value.at("device").get<std::string>();
+    end.netdev = value.at("interface").get<std::string>();
+    end.gid = value.at("gid").get<std::string>();
+    end.path = value.at("path").get<std::string>();
+    end.software = value.at("software").get<bool>();
+    if (const Json& line = value.at("line_gb_s"); !line.is_null()) end.line_gb_s = line.get<double>();
+    end.problem = value.at("problem").get<std::string>();
+  }
+  return rank;
 }
 
 Json mesh_json(const MeshMatrix& mesh) {

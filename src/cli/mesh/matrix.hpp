@@ -11,13 +11,15 @@ namespace tensorwire::cli {
 
 /// A device of a rank, as the rank tells of it.
 struct MeshEnd {
-  int rank = -1;  ///< -1: this host has no end on the rail
+  int rank = -1;          ///< -1: this host has no end on the rail
+  std::size_t place = 0;  ///< among the ends of its rank
   std::string device;
   std::string netdev;
   std::string gid;
-  std::string path;      ///< the device in one line, and why it was chosen
-  double line_gb_s = 0;  ///< what the port can carry, each way; 0: unknown
-  std::string problem;   ///< why it cannot be used; empty: it can
+  std::string path;       ///< the device in one line, and why it was chosen
+  bool software = false;  ///< an HCA of the CPU's: what it takes tells of the scheduler first
+  double line_gb_s = 0;   ///< what the port can carry, each way; 0: unknown
+  std::string problem;    ///< why it cannot be used; empty: it can
 
   [[nodiscard]] bool usable() const noexcept { return rank >= 0 && problem.empty(); }
 };
@@ -35,6 +37,7 @@ struct MeshCell {
   double latency_p99_us = 0;
   double bandwidth_gb_s = 0;
   std::string error;  ///< the whole line
+  std::string why;    ///< its cause
   std::string word;   ///< the same in a word, for a matrix: "RETRY", "gone"
 
   [[nodiscard]] bool failed() const noexcept { return !error.empty(); }
@@ -72,8 +75,13 @@ struct MeshRank {
 };
 
 /// Ranks of one host become one row of the matrix as long as each brings other rails; an end that a rank before has
-/// brought already (the same GID) counts once. A second rank on a rail makes a row of its own: "gpu01 (rank 3)".
+/// brought already (the same GID) counts once, unless there is but one host. A second rank on a rail makes a row of its
+/// own: "gpu01 (rank 3)".
 [[nodiscard]] MeshMatrix mesh_of_ranks(const std::vector<MeshRank>& ranks);
+
+/// What a rank answers when it is asked for its ends, and back. @throws nlohmann::json::exception
+[[nodiscard]] nlohmann::json introduction_of(const MeshRank& rank);
+[[nodiscard]] MeshRank introduced_rank(const nlohmann::json& introduction);
 
 [[nodiscard]] nlohmann::json mesh_json(const MeshMatrix& mesh);
 

@@ -8,13 +8,12 @@
 namespace tensorwire::cli {
 namespace {
 
-constexpr double kWorseByRatio = 0.4;
 constexpr double kWorseByDeviations = 6;
 constexpr double kDeviationOfMad = 1.4826;  // of a normal distribution
 
 }  // namespace
 
-UsualCost usual_cost(std::vector<double> costs, double least_difference) {
+UsualCost usual_cost(std::vector<double> costs, const Tolerance& tolerance) {
   if (costs.empty()) return {0, std::numeric_limits<double>::infinity()};
   std::ranges::sort(costs);
   const double usual = costs[(costs.size() - 1) / 4];
@@ -22,7 +21,7 @@ UsualCost usual_cost(std::vector<double> costs, double least_difference) {
   for (double& cost : costs) cost = std::abs(cost - usual);
   std::ranges::sort(costs);
   const double spread = kDeviationOfMad * costs[(costs.size() - 1) / 2];
-  return {usual, usual + std::max({usual * kWorseByRatio, spread * kWorseByDeviations, least_difference})};
+  return {usual, usual + std::max({usual * tolerance.share, spread * kWorseByDeviations, tolerance.least})};
 }
 
 }  // namespace tensorwire::cli

@@ -11,9 +11,13 @@ struct UsualCost {
   double bound = 0;  ///< what is above is bad
 };
 
-/// The bound is 1.4 times the usual cost, or six deviations of the better half (by their median, so that outliers have
-/// no say) where these spread more, and never less than `least_difference` above it. Nothing is bad where `costs` is
-/// empty.
-[[nodiscard]] UsualCost usual_cost(std::vector<double> costs, double least_difference);
+struct Tolerance {
+  double share = 0.4;  ///< of the usual cost
+  double least = 0;    ///< in the costs' own unit
+};
+
+/// The bound is above the usual cost by the tolerance, or by six deviations of the better half (by their median, so
+/// that outliers have no say) where these spread more. Nothing is bad where `costs` is empty.
+[[nodiscard]] UsualCost usual_cost(std::vector<double> costs, const Tolerance& tolerance);
 
 }  // namespace tensorwire::cli
