@@ -38,8 +38,8 @@ struct Blame {
 };
 
 /// The widest explanations first, and each bad cell is explained once. A group is blamed when three quarters of its
-/// cells (of a rail nine tenths) that nothing explained yet are bad, and only where other cells tell it from the rest: a
-/// host among three, a rail among two.
+/// cells (of a rail nine tenths) that nothing explained yet are bad, and only where other cells tell it from the rest:
+/// a host among three, a rail among two.
 [[nodiscard]] std::vector<Blame> find_blame(const std::vector<JudgedCell>& cells);
 
 }  // namespace tensorwire::cli
