@@ -38,6 +38,9 @@ class MemoryOps {
   /// Copies `from` into region bytes at `address`, in ascending order, the last bytes last (consumers poll the last
   /// byte).
   virtual bool store(std::uint64_t address, std::span<const std::byte> from, std::uint32_t* crc) noexcept = 0;
+  /// The link is going to load these bytes, and will say so of others, in the order in which it loads them: memory that
+  /// takes time to be read may begin. Only a hint.
+  virtual void prefetch(std::uint64_t /*address*/, std::size_t /*bytes*/) noexcept {}
   /// One 64-bit word, aligned, in the byte order of this host; sets `original` to what was there. Atomic towards every
   /// thread of the processes that map it. Called by the engine itself, inside commit(): it must happen exactly once.
   /// False when the memory is gone, or is of a kind that has no atomics.
@@ -56,6 +59,7 @@ struct MemoryRegion {
   PdId pd = 0;
   MemoryOps* ops = nullptr;
   std::uint32_t windows = 0;  ///< bound to it
+  bool staged = false;        ///< no process reaches it by its address: bytes move through `ops` alone
 };
 
 /// IB specification vol. 1, 10.6.7: a type 1 window serves every queue pair of its protection domain and is bound anew

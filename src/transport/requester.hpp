@@ -115,7 +115,11 @@ class Requester {
   [[nodiscard]] bool beyond_credits(const SendWqe& wqe, bool last) const noexcept;
 
   /// Bytes of a full packet of this WQE, or of its response.
-  [[nodiscard]] std::uint32_t mtu_of(const SendWqe& wqe) const noexcept { return wqe.fetch ? fetch_mtu_ : mtu_; }
+  [[nodiscard]] std::uint32_t mtu_of(const SendWqe& wqe) const noexcept {
+    return wqe.fetch || wqe.cut ? fetch_mtu_ : mtu_;
+  }
+  /// Part of its source is memory that a peer cannot read by itself.
+  [[nodiscard]] bool has_staged_source(std::uint32_t index) const noexcept;
   void number(SendWqe& wqe) noexcept;
   [[nodiscard]] std::uint32_t packets_of(const SendWqe& wqe) const noexcept;
   [[nodiscard]] std::uint32_t payload_of(const SendWqe& wqe, std::uint32_t packet) const noexcept;

@@ -128,15 +128,27 @@ std::uint64_t Requester::next_charge() const noexcept {
 bool Requester::wants_ack(const SendWqe& wqe, bool last) noexcept {
   const bool at_once = last || wqe.fetch || (credits_given_ && beyond_credits(wqe, last));
   if (!at_once && core_.scheduler.path(qp_.path()).fits(kFullPacketCharge) &&
-      ++since_ack_request_ < core_.config.ack_request_every && window_fits(packet_charge(mtu_)))
+      ++since_ack_request_ < core_.config.ack_request_every && window_fits(packet_charge(mtu_of(wqe))))
     return false;
   since_ack_request_ = 0;
   return true;
 }
 
+// A path that carries whole messages leaves it to the peer to read long ones where they are. What cannot be read so
+// goes as bytes, in packets, as READ responses do.
+bool Requester::has_staged_source(std::uint32_t index) const noexcept {
+  if (qp_.send_queue().at(index).inline_data) return false;
+  for (const Sge& sge : qp_.send_queue().sges(index)) {
+    const MemoryRegion* const region = core_.memory.find(sge.lkey);
+    if (region != nullptr && region->staged) return true;
+  }
+  return false;
+}
+
 /// A WQE gets its numbers when its first packet is about to leave.
 void Requester::number(SendWqe& wqe) noexcept {
   wqe.first_psn = next_psn_;
+  wqe.cut = mtu_ == kMaxMessageBytes && has_staged_source(next_index_);
   wqe.packets = packets_of(wqe);
   wqe.request_packets = wqe.fetch ? request_packets() : wqe.packets;
   wqe.ssn = next_ssn_;
@@ -151,7 +163,7 @@ bool Requester::build(TxDesc& out, Ps now) noexcept {
   const bool starts = next_index_ == started_;
   if (starts) number(wqe);
   out.headers = {};
-  const WcStatus built = wqe.fetch ? build_fetch(wqe, out) : build_data(next_index_, next_packet_, mtu_, out);
+  const WcStatus built = wqe.fetch ? build_fetch(wqe, out) : build_data(next_index_, next_packet_, mtu_of(wqe), out);
   if (built != WcStatus::kSuccess) {
     stall(built);
     return false;

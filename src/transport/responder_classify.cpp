@@ -20,8 +20,10 @@ void Responder::classify(const wire::Headers& headers, std::uint32_t payload_byt
   if (distance > 0) {
     plan = RxPlan::kGap;
   } else if (distance == 0) {
-    // How a message was cut is the sender's affair: a link that carries whole messages says so by its own MTU.
-    const bool whole = source_mtu > mtu_bytes(MtuCode::k4096);
+    // A link that carries whole messages says so by its own MTU; but there, too, a sender may cut one (MemoryRegion::
+    // staged).
+    const bool only = wire::traits(headers.opcode).position == Position::kOnly;
+    const bool whole = only && source_mtu > mtu_bytes(MtuCode::k4096);
     plan = judge(headers, payload_bytes, whole ? source_mtu : mtu_bytes(qp_.attributes().path_mtu), verdict);
   }
   verdict.plan = static_cast<std::uint8_t>(plan);

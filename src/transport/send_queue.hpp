@@ -34,6 +34,7 @@ struct SendWqe {
   std::uint32_t packets;          ///< PSNs it takes: packets of the message, or of a READ's responses; 0 when local
   std::uint32_t request_packets;  ///< PSNs that one READ request asks for; the last may ask for fewer
   std::uint32_t ssn;              ///< number of its first request, as the peer's MSN counts them
+  bool cut;                       ///< by the path MTU although the path carries whole messages
 };
 
 /// What an atomic brings along; beside the entries, because nothing else has it.

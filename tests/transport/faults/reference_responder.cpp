@@ -36,7 +36,8 @@ Judgement ReferenceQp::judge(const wire::Headers& headers, std::uint32_t bytes,
   if (traits.response) return judge_answer(headers, bytes);
   const std::uint32_t expected = static_cast<std::uint32_t>((config.rq_psn + executed) % (1U << 24));
   const std::uint32_t ahead = (headers.psn - expected) % (1U << 24);
-  const bool whole = source.mtu > mtu_bytes(MtuCode::k4096);  // by a link that does not cut
+  const bool cut = !traits.begins() || !traits.ends();
+  const bool whole = !cut && source.mtu > mtu_bytes(MtuCode::k4096);  // by a link that need not cut
   if (ahead == 0) return judge_request(headers, bytes, whole ? source.mtu : config.mtu);
   if (ahead < (1U << 23)) {
     if (refused_) return drop(DropReason::kOutOfSequence);
