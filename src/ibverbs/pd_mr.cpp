@@ -21,7 +21,9 @@ static_assert(IBV_ACCESS_REMOTE_READ == transport::kAccessRemoteRead);
 static_assert(IBV_ACCESS_REMOTE_ATOMIC == transport::kAccessRemoteAtomic);
 static_assert(IBV_ACCESS_MW_BIND == transport::kAccessWindowBind);
 
-ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
+/// `add(key)` tells the HCA of the region, and returns an errno.
+template <class Add>
+ibv_mr* register_with(ibv_pd* pd, void* address, std::size_t length, unsigned access, Add add) {
   if ((access & ~(kRights | kHints)) != 0) {
     return fail<ibv_mr>(not_supported("memory registration with on-demand paging or zero-based addresses"));
   }
@@ -32,8 +34,7 @@ ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t length, std::uint
   Context& context = of(pd->context);
   auto mr = std::make_unique<Mr>();
   std::uint32_t key = 0;
-  const int result = context.hca->register_memory(of(pd).id, reinterpret_cast<std::uint64_t>(address), length, iova,
-                                                  access & kRights, key);
+  const int result = add(*context.hca, key);
   if (result != 0) return fail<ibv_mr>(result);
   mr->context = pd->context;
   mr->pd = pd;
@@ -45,6 +46,20 @@ ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t length, std::uint
   const std::lock_guard lock(context.objects_mutex);
   context.mrs.insert(mr.get());
   return mr.release();
+}
+
+ibv_mr* register_region(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
+  return register_with(pd, address, length, access, [&](softhca::Hca& hca, std::uint32_t& key) {
+    return hca.register_memory(of(pd).id, reinterpret_cast<std::uint64_t>(address), length, iova, access & kRights,
+                               key);
+  });
+}
+
+ibv_mr* register_dmabuf(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+                        unsigned access) {
+  return register_with(pd, reinterpret_cast<void*>(offset), length, access, [&](softhca::Hca& hca, std::uint32_t& key) {
+    return hca.register_dmabuf(of(pd).id, fd, offset, length, iova, access & kRights, key);
+  });
 }
 
 }  // namespace
@@ -86,6 +101,12 @@ TENSORWIRE_VERB ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, std::size_t leng
 
 TENSORWIRE_VERB ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, std::size_t length, int access) {
   return ibv_reg_mr_iova2(pd, addr, length, reinterpret_cast<std::uint64_t>(addr), static_cast<unsigned>(access));
+}
+
+TENSORWIRE_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
+                                          int fd, int access) {
+  return tw::guarded(ENOMEM,
+                     [&] { return tw::register_dmabuf(pd, offset, length, iova, fd, static_cast<unsigned>(access)); });
 }
 
 TENSORWIRE_VERB int ibv_dereg_mr(ibv_mr* mr) {

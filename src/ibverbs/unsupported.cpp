@@ -62,9 +62,6 @@ void set_unsupported_operations(Context& opened) noexcept {
 
 namespace tw = tensorwire::ibverbs;
 
-TENSORWIRE_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) {
-  return tw::fail<ibv_mr>(tw::not_supported("memory registration by DMA-BUF"));
-}
 TENSORWIRE_VERB int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, std::size_t, int) {
   errno = tw::not_supported("re-registration of memory");
   return IBV_REREG_MR_ERR_INPUT;  // the old region stays valid

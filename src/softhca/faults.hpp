@@ -27,7 +27,8 @@ struct FaultConfig {
   std::uint32_t congestion = 0;  ///< the IP ECN field becomes CE
   std::uint32_t delay = 0;
   Ps delay_time = 0;
-  Ps late_dma = 0;  ///< not 0: a packet's source is read only when it leaves, up to so much later (late_dma.hpp)
+  Ps late_dma = 0;        ///< not 0: a packet's source is read only when it leaves, up to so much later (late_dma.hpp)
+  Ps gpu_write_late = 0;  ///< not 0: what arrives for GPU memory lands so much later (gpu/staged_memory.hpp)
   std::uint64_t seed = 1;
   std::bitset<256> opcodes = std::bitset<256>().set();  ///< by opcode byte
 
@@ -41,6 +42,7 @@ inline constexpr Ps kReorderBound = 200 * kMicrosecond;
 ///   drop= dup= reorder= corrupt= ce=  RATE   a percentage "0.5%" or a fraction "0.005", to a millionth
 ///   delay=RATE:DURATION                      "1%:200us"
 ///   late_dma=DURATION                        "2ms"
+///   gpu_write_late=DURATION
 ///   seed=NUMBER
 ///   opcode=NAME                              WRITE_LAST_IMM, ACK, ...: only these; several select several
 /// @throws Error that names the item, what is wrong with it and what is allowed.

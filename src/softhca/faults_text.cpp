@@ -16,7 +16,7 @@
 namespace tensorwire::softhca {
 namespace {
 
-constexpr std::string_view kWords = "drop, dup, reorder, corrupt, ce, delay, late_dma, seed, opcode";
+constexpr std::string_view kWords = "drop, dup, reorder, corrupt, ce, delay, late_dma, gpu_write_late, seed, opcode";
 constexpr std::string_view kExample = "drop=1%,delay=0.5%:200us,seed=7,opcode=WRITE_LAST_IMM";
 
 struct NamedRate {
@@ -171,6 +171,8 @@ class Parser {
       config_.delay_time = parse_time(item, value);
     } else if (word == "late_dma") {
       config_.late_dma = parse_time(item, value);
+    } else if (word == "gpu_write_late") {
+      config_.gpu_write_late = parse_time(item, value);
     } else if (word == "seed") {
       config_.seed = parse_seed(item, value);
     } else if (word == "opcode") {
@@ -200,6 +202,9 @@ std::string to_string(const FaultConfig& config) {
     items.push_back(fmt::format("delay={}:{}", rate_text(config.delay), format_duration(config.delay_time)));
   }
   if (config.late_dma != 0) items.push_back(fmt::format("late_dma={}", format_duration(config.late_dma)));
+  if (config.gpu_write_late != 0) {
+    items.push_back(fmt::format("gpu_write_late={}", format_duration(config.gpu_write_late)));
+  }
   items.push_back(fmt::format("seed={}", config.seed));
   if (!config.opcodes.all()) {
     for (const NamedOpcode& o : kOpcodes) {

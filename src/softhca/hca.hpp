@@ -135,9 +135,16 @@ class Hca {
   virtual transport::PdId create_pd() = 0;
   virtual int destroy_pd(transport::PdId pd) = 0;
 
-  /// Host memory. Returns 0 and sets key, or EFAULT (not mapped, or local write asked on read-only memory), EINVAL.
+  /// Memory of the host, or of a GPU as CUDA allocated it (docs/soft-hca.md). Returns 0 and sets key; EFAULT (not
+  /// mapped, local write asked on read-only memory, not all of one GPU allocation, managed memory), EINVAL, or for GPU
+  /// memory what keeps the GPU from being used, which one log line explains.
   virtual int register_memory(transport::PdId pd, std::uint64_t address, std::uint64_t length, std::uint64_t iova,
                               std::uint32_t access, std::uint32_t& key) = 0;
+  /// Memory of a GPU, exported as a DMA-BUF; `iova` is its address, by which it is reached: the descriptor is only
+  /// looked at. Returns as register_memory() does; EBADF, EINVAL where it is no DMA-BUF or too short, or where `iova`
+  /// is not the memory's address; EOPNOTSUPP in a process without CUDA.
+  virtual int register_dmabuf(transport::PdId pd, int fd, std::uint64_t offset, std::uint64_t length,
+                              std::uint64_t iova, std::uint32_t access, std::uint32_t& key) = 0;
   /// Returns when no pass can touch the region any more; EBUSY while memory windows are bound to it.
   virtual int deregister_memory(std::uint32_t key) = 0;
   /// A memory window, bound to nothing. Returns 0 and sets key, EINVAL (no such domain) or ENOMEM (max_mw).

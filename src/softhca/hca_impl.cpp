@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "softhca/counters.hpp"
 #include "softhca/devices.hpp"
+#include "softhca/gpu/cuda_copy_engine.hpp"
 
 namespace tensorwire::softhca {
 
@@ -86,6 +87,8 @@ HcaImpl::HcaImpl(const DeviceInfo& device, AddressClaim claim, HcaOptions option
       rendezvous_(std::move(claim.rendezvous)),
       packets_only_(std::move(options.packets_only)),
       capture_(options.capture),
+      gpus_(options.gpus ? options.gpus : make_cuda_platform()),
+      staged_memory_(*gpus_, options.faults ? options.faults->config().gpu_write_late : 0),
       interface_(device_),
       gids_(options.gid_layout),
       shard_(host_address(device_, claim), engine_config(options, device_.interface), thread_),
@@ -110,6 +113,7 @@ HcaImpl::HcaImpl(const DeviceInfo& device, AddressClaim claim, HcaOptions option
 
 HcaImpl::~HcaImpl() {
   thread_.stop();
+  staged_memory_.settle_all();  // before the regions that copies are for
   if (capture_) capture_->flush();
 }
 
@@ -189,6 +193,7 @@ std::vector<std::pair<std::string, std::uint64_t>> HcaImpl::counters() const {
     visit_engine_counters(shard_.engine().counters(), sink);
     shard_.udp().visit_counters(sink);
     if (shard_.local() != nullptr) shard_.local()->visit_counters(sink);
+    staged_memory_.visit_counters(sink);
   });
   return all;
 }

@@ -13,6 +13,7 @@
 #include "softhca/address_claim.hpp"
 #include "softhca/engine_thread.hpp"
 #include "softhca/gid_table.hpp"
+#include "softhca/gpu/staged_memory.hpp"
 #include "softhca/hca.hpp"
 #include "softhca/host_memory.hpp"
 #include "softhca/interface_watch.hpp"
@@ -32,6 +33,7 @@ struct HcaOptions {
   std::string packets_only;                      ///< why the same-host link is off; empty: it is on
   std::shared_ptr<Capture> capture;
   std::unique_ptr<FaultInjector> faults;
+  std::shared_ptr<GpuPlatform> gpus;  ///< null: CUDA's, where the program uses it
 
   /// @throws Error that names the variable with a bad value.
   [[nodiscard]] static HcaOptions from_environment();
@@ -50,6 +52,8 @@ class HcaImpl final : public Hca {
   transport::PdId create_pd() override;
   int destroy_pd(transport::PdId pd) override;
   int register_memory(transport::PdId pd, std::uint64_t address, std::uint64_t length, std::uint64_t iova,
+                      std::uint32_t access, std::uint32_t& key) override;
+  int register_dmabuf(transport::PdId pd, int fd, std::uint64_t offset, std::uint64_t length, std::uint64_t iova,
                       std::uint32_t access, std::uint32_t& key) override;
   int deregister_memory(std::uint32_t key) override;
   int allocate_window(transport::PdId pd, transport::WindowType type, std::uint32_t& key) override;
@@ -99,6 +103,9 @@ class HcaImpl final : public Hca {
     std::string description;
   };
 
+  [[nodiscard]] int add_region(const transport::MemoryRegion& region, std::unique_ptr<StagedRegion> staged,
+                               std::uint32_t& key);
+  [[nodiscard]] int register_gpu_memory(const GpuRange& range, transport::MemoryRegion region, std::uint32_t& key);
   [[nodiscard]] std::vector<EngineThread::Side> thread_sides();
   void accept_peers() noexcept;
   void hear_neighbours() noexcept;
@@ -114,6 +121,8 @@ class HcaImpl final : public Hca {
   std::string packets_only_;
   std::shared_ptr<Capture> capture_;
   HostMemory host_memory_;
+  std::shared_ptr<GpuPlatform> gpus_;
+  StagedMemory staged_memory_;     ///< idle until GPU memory is registered
   std::atomic<bool> dead_{false};  ///< we are a fork's child
   InterfaceWatch interface_;
   mutable std::mutex gids_mutex_;
@@ -125,6 +134,7 @@ class HcaImpl final : public Hca {
   Random random_;
   std::unordered_map<const Qp*, std::unique_ptr<Qp>> qps_;
   std::unordered_set<transport::PdId> pds_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<StagedRegion>> staged_regions_;  ///< by key
 };
 
 }  // namespace tensorwire::softhca

@@ -17,8 +17,6 @@ namespace {
 /// A fork's child holds a copy of an Hca that only the parent can run.
 constexpr int kDeadErrno = EIO;
 
-constexpr std::uint32_t kRemoteWriters = transport::kAccessRemoteWrite | transport::kAccessRemoteAtomic;
-
 }  // namespace
 
 transport::PdId HcaImpl::create_pd() {
@@ -38,53 +36,6 @@ int HcaImpl::destroy_pd(transport::PdId pd) {
     if (error == 0) pds_.erase(pd);
     return error;
   });
-}
-
-int HcaImpl::register_memory(transport::PdId pd, std::uint64_t address, std::uint64_t length, std::uint64_t iova,
-                             std::uint32_t access, std::uint32_t& key) {
-  if (dead_) return kDeadErrno;
-  const bool local_write = (access & transport::kAccessLocalWrite) != 0;
-  if ((access & kRemoteWriters) != 0 && !local_write) return EINVAL;  // IB specification 10.6.3.1
-  if (length > limits().max_mr_size) return EINVAL;
-  if (const int error = check_mapped(address, length, local_write); error != 0) return error;
-  return shard_.locked([&] {
-    if (!pds_.contains(pd)) return EINVAL;
-    key = shard_.engine()
-              .memory()
-              .add({.iova = iova,
-                    .length = length,
-                    .address = address,
-                    .access = access,
-                    .key = 0,
-                    .pd = pd,
-                    .ops = &host_memory_})
-              .key;
-    return 0;
-  });
-}
-
-int HcaImpl::deregister_memory(std::uint32_t key) {
-  if (dead_) return kDeadErrno;
-  return shard_.locked([&] {
-    shard_.udp().read_sources();
-    transport::MemoryTable& memory = shard_.engine().memory();
-    if (memory.remove(key)) return 0;
-    return memory.find(key) != nullptr ? EBUSY : EINVAL;
-  });
-}
-
-int HcaImpl::allocate_window(transport::PdId pd, transport::WindowType type, std::uint32_t& key) {
-  if (dead_) return kDeadErrno;
-  return shard_.locked([&] {
-    if (!pds_.contains(pd)) return EINVAL;
-    key = shard_.engine().memory().add_window(pd, type);
-    return key != 0 ? 0 : ENOMEM;
-  });
-}
-
-int HcaImpl::deallocate_window(std::uint32_t key) {
-  if (dead_) return kDeadErrno;
-  return shard_.locked([&] { return shard_.engine().memory().remove_window(key) ? 0 : EINVAL; });
 }
 
 std::unique_ptr<Cq> HcaImpl::create_cq(std::uint32_t capacity, CqCallback callback) {

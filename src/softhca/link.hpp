@@ -43,6 +43,8 @@
 
 namespace tensorwire::softhca {
 
+class StagedMemory;
+
 /// The most descriptors that one Link::transmit() call is given.
 inline constexpr std::size_t kMaxTxBatch = 64;
 
@@ -74,6 +76,9 @@ class Link {
   virtual bool prepare_sleep() noexcept { return true; }
   /// The engine thread is awake, or leaves the work to an application that polls: arrivals need wake nobody.
   virtual void end_sleep() noexcept {}
+
+  /// From now on there is memory of GPUs, which takes more than MemoryOps alone (gpu/staged_memory.hpp).
+  virtual void use(StagedMemory& /*staged*/) noexcept {}
 
   /// Counters of this link are added to `out` by name.
   using CounterSink = std::function<void(const char* name, std::uint64_t value)>;

@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "softhca/gpu/staged_memory.hpp"
 #include "transport/placement.hpp"
 #include "transport/queue_pair.hpp"
 
@@ -148,7 +149,8 @@ IncomingChannel::IncomingChannel(RingMemory memory, ChannelFds fds, const PullSo
 }
 
 std::size_t IncomingChannel::receive(transport::Engine& engine, Ps now, LocalLinkCounters& counters,
-                                     ReceiveBudget budget) noexcept {
+                                     ReceiveBudget budget, StagedMemory* staged) noexcept {
+  staged_ = staged;
   std::size_t taken = 0;
   while (taken < budget.records && budget.pull_bytes != 0 && broken_.empty() && !ring_.empty()) {
     const Step step = take_record(engine, now, budget.pull_bytes, counters);
@@ -178,7 +180,7 @@ IncomingChannel::Step IncomingChannel::take_record(transport::Engine& engine, Ps
   const transport::RxVerdict verdict = engine.classify(record_.headers, record_.payload_bytes, source_, now);
   if (verdict.action == transport::RxAction::kDrop) return Step::kDone;
   if (verdict.action == transport::RxAction::kPlace) return place(engine, verdict, now, pull_budget, counters);
-  engine.commit(verdict, record_.headers, record_.payload_bytes, now);
+  commit(engine, verdict, now);
   return Step::kDone;
 }
 
@@ -188,11 +190,8 @@ IncomingChannel::Step IncomingChannel::place(transport::Engine& engine, const tr
     // Brought up anew with PSNs that fit by chance or by habit, a queue pair has not got what an earlier life pulled.
     if (verdict.qp->life() != life_) pulled_ = 0;
     life_ = verdict.qp->life();
-    const auto pieces = std::span(verdict.pieces).first(verdict.piece_count);
     const std::uint64_t bytes = std::min(pull_budget, record_.payload_bytes - pulled_);
-    const Standing standing{verdict.qp->attributes().dest_qpn, record_.withdrawals};
-    const auto status =
-        pull(peer_, standing, std::span(record_.pieces).first(record_.piece_count), pieces, pulled_, bytes);
+    const PullStatus status = pull_some(verdict, bytes);
     if (status == PullStatus::kWithdrawn) {
       ++counters.rx_withdrawn;
       return Step::kDone;
@@ -213,14 +212,39 @@ IncomingChannel::Step IncomingChannel::place(transport::Engine& engine, const tr
       return Step::kUnfinished;
     }
   } else {
-    if (!transport::place(verdict, record_.bytes, nullptr)) {
+    if (!place_inline(verdict)) {
       engine.reject(verdict, record_.headers, now);
       return Step::kDone;
     }
     counters.rx_inline_bytes += record_.payload_bytes;
   }
-  engine.commit(verdict, record_.headers, record_.payload_bytes, now);
+  commit(engine, verdict, now);
   return Step::kDone;
+}
+
+PullStatus IncomingChannel::pull_some(const transport::RxVerdict& verdict, std::uint64_t bytes) noexcept {
+  const auto pieces = std::span(verdict.pieces).first(verdict.piece_count);
+  const Standing standing{verdict.qp->attributes().dest_qpn, record_.withdrawals};
+  if (staged_ != nullptr) staged_->placing(*verdict.qp);
+  const auto status =
+      pull(peer_, standing, std::span(record_.pieces).first(record_.piece_count), pieces, pulled_, bytes);
+  if (staged_ != nullptr) staged_->placed();
+  return status;
+}
+
+bool IncomingChannel::place_inline(const transport::RxVerdict& verdict) noexcept {
+  if (staged_ != nullptr) staged_->placing(*verdict.qp);
+  const bool placed = transport::place(verdict, record_.bytes, nullptr);
+  if (staged_ != nullptr) staged_->placed();
+  return placed;
+}
+
+void IncomingChannel::commit(transport::Engine& engine, const transport::RxVerdict& verdict, Ps now) noexcept {
+  if (staged_ != nullptr && !staged_->landed(verdict, record_.headers)) {
+    engine.reject(verdict, record_.headers, now);
+  } else {
+    engine.commit(verdict, record_.headers, record_.payload_bytes, now);
+  }
 }
 
 }  // namespace tensorwire::softhca

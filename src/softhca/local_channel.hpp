@@ -20,6 +20,8 @@
 
 namespace tensorwire::softhca {
 
+class StagedMemory;
+
 /// The descriptors that both ends of a channel hold.
 struct ChannelFds {
   UniqueFd socket;         ///< none on the channel of an HCA to itself
@@ -82,9 +84,10 @@ class IncomingChannel {
   IncomingChannel(RingMemory memory, ChannelFds fds, const PullSource& peer, const wire::Gid& peer_address) noexcept;
 
   /// Takes records through classify(), copy and commit(), and says how many. Stops when `budget` is spent, in the
-  /// middle of a long message if need be; ring().empty() is false then.
-  std::size_t receive(transport::Engine& engine, Ps now, LocalLinkCounters& counters,
-                      ReceiveBudget budget = {}) noexcept;
+  /// middle of a long message if need be; ring().empty() is false then. `staged` is null where there is no memory of
+  /// GPUs.
+  std::size_t receive(transport::Engine& engine, Ps now, LocalLinkCounters& counters, ReceiveBudget budget = {},
+                      StagedMemory* staged = nullptr) noexcept;
 
   /// The peer is gone: nothing will be added. What it wrote before is still taken.
   void hang_up() noexcept { hung_up_ = true; }
@@ -105,6 +108,9 @@ class IncomingChannel {
                                  LocalLinkCounters& counters) noexcept;
   [[nodiscard]] Step place(transport::Engine& engine, const transport::RxVerdict& verdict, Ps now,
                            std::uint64_t& pull_budget, LocalLinkCounters& counters) noexcept;
+  [[nodiscard]] PullStatus pull_some(const transport::RxVerdict& verdict, std::uint64_t bytes) noexcept;
+  [[nodiscard]] bool place_inline(const transport::RxVerdict& verdict) noexcept;
+  void commit(transport::Engine& engine, const transport::RxVerdict& verdict, Ps now) noexcept;
 
   RingConsumer ring_;
   ChannelFds fds_;
@@ -115,6 +121,7 @@ class IncomingChannel {
   std::uint64_t pulled_ = 0;  ///< bytes of record_ that are in place
   std::uint64_t life_ = 0;    ///< of the queue pair for which they were pulled
   bool hung_up_ = false;
+  StagedMemory* staged_ = nullptr;
   std::string_view broken_;
 };
 

@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/random.hpp"
+#include "softhca/gpu/staged_memory.hpp"
 #include "softhca/local_channel.hpp"
 #include "transport/withdrawals.hpp"
 
@@ -75,6 +76,7 @@ struct LocalLink::Impl {
   bool events_due = true;
   Ps next_events = 0;
   LocalLinkCounters counters;
+  StagedMemory* staged = nullptr;  ///< null while no memory of a GPU is registered
 
   // ---- set-up
   [[nodiscard]] ProbeWord probe() const noexcept {
@@ -315,7 +317,9 @@ void LocalLink::transmit(std::span<const transport::TxDesc> descs, Ps now) noexc
     s.counters.tx_lost += descs.size();
     return;
   }
+  if (s.staged != nullptr) s.staged->fetch(descs);
   o.channel->send(s.host.engine(), descs, s.config.inline_bytes, now, s.counters);
+  if (s.staged != nullptr) s.staged->fetched();
   if (!o.channel->has_room(kMaxTxBatch)) s.block(o);
 }
 
@@ -346,7 +350,7 @@ std::size_t LocalLink::receive(Ps now, bool& more) noexcept {
   const std::size_t channels = s.incoming.size();
   for (std::size_t i = 0; i < channels; ++i) {
     IncomingChannel& channel = *s.incoming[(s.first + i) % channels];
-    taken += channel.receive(s.host.engine(), now, s.counters);
+    taken += channel.receive(s.host.engine(), now, s.counters, {}, s.staged);
     more = more || !channel.ring().empty();
     finished = finished || channel.finished();
   }
@@ -354,6 +358,8 @@ std::size_t LocalLink::receive(Ps now, bool& more) noexcept {
   if (finished) s.drop_finished();
   return taken;
 }
+
+void LocalLink::use(StagedMemory& staged) noexcept { impl_->staged = &staged; }
 
 // ---- sleeping
 

@@ -45,6 +45,7 @@ class LocalLink final : public Link {
 
   std::size_t receive(Ps now, bool& more) noexcept override;
   void transmit(std::span<const transport::TxDesc> descs, Ps now) noexcept override;
+  void use(StagedMemory& staged) noexcept override;
   bool prepare_sleep() noexcept override;
   void end_sleep() noexcept override;
   void visit_counters(const CounterSink& sink) const override;

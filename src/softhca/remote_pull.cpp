@@ -70,6 +70,33 @@ PullStatus pull_from_process(const PullSource& source, const Standing& standing,
   return withdrawals == standing.withdrawals ? PullStatus::kOk : PullStatus::kWithdrawn;
 }
 
+constexpr std::size_t kBufferBytes = 16 * 1024;
+
+/// Into memory that no system call reaches (MemoryRegion::staged): by way of a buffer.
+PullStatus pull_through_buffer(const PullSource& source, const Standing& standing, std::span<const RemotePiece> from,
+                               std::span<const transport::Piece> to, std::uint64_t offset,
+                               std::uint64_t bytes) noexcept {
+  std::array<std::byte, kBufferBytes> buffer;
+  while (bytes != 0) {
+    const std::uint64_t n = std::min<std::uint64_t>(bytes, buffer.size());
+    // A piece that ends with the buffer, and of which nothing before it is used.
+    const transport::Piece here{nullptr, reinterpret_cast<std::uint64_t>(buffer.data()) - offset,
+                                static_cast<std::uint32_t>(offset + n)};
+    const PullStatus status = pull_from_process(source, standing, from, {&here, 1}, offset, n);
+    if (status != PullStatus::kOk) return status;
+    bool there = true;
+    std::span<const std::byte> rest = std::span{buffer}.first(n);
+    for_range(to, offset, n, [&](const transport::Piece& piece, std::uint64_t address, std::uint64_t length) {
+      there = there && piece.mr->ops->store(address, rest.first(length), nullptr);
+      rest = rest.subspan(length);
+    });
+    if (!there) return PullStatus::kMemoryGone;
+    offset += n;
+    bytes -= n;
+  }
+  return PullStatus::kOk;
+}
+
 /// The bytes are in our own address space: MemoryOps copies them and survives if either side was unmapped.
 PullStatus copy_in_process(const PullSource& source, const Standing& standing, std::span<const RemotePiece> from,
                            std::span<const transport::Piece> to, std::uint64_t offset, std::uint64_t bytes) noexcept {
@@ -97,6 +124,9 @@ PullStatus copy_in_process(const PullSource& source, const Standing& standing, s
 PullStatus pull(const PullSource& source, const Standing& standing, std::span<const RemotePiece> from,
                 std::span<const transport::Piece> to, std::uint64_t offset, std::uint64_t bytes) noexcept {
   if (bytes == 0) return PullStatus::kOk;
+  const bool staged =
+      std::any_of(to.begin(), to.end(), [](const auto& piece) { return piece.mr != nullptr && piece.mr->staged; });
+  if (staged && !source.same_process) return pull_through_buffer(source, standing, from, to, offset, bytes);
   return source.same_process ? copy_in_process(source, standing, from, to, offset, bytes)
                              : pull_from_process(source, standing, from, to, offset, bytes);
 }

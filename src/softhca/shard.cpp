@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "softhca/gpu/staged_memory.hpp"
 #include "softhca/srq.hpp"
 #include "transport/queue_pair.hpp"
 
@@ -43,6 +44,12 @@ void Shard::attach(std::unique_ptr<UdpLink> udp, std::unique_ptr<LocalLink> loca
 void Shard::bind_path(transport::PathId path, Link& link) {
   if (link_of_path_.size() <= path) link_of_path_.resize(path + 1, nullptr);
   link_of_path_[path] = &link;
+}
+
+void Shard::use(StagedMemory& staged) noexcept {
+  staged_ = &staged;
+  udp_->use(staged);
+  if (local_ != nullptr) local_->use(staged);
 }
 
 void Shard::ring(Qp& qp) noexcept {
@@ -100,6 +107,7 @@ bool Shard::pass(Depth depth, Result& result) noexcept {
       drained = drained && !more_local;
       more = more || more_local;
     }
+    if (staged_ != nullptr) staged_->received(start);
   }
   const bool rung = doorbells_.load(std::memory_order_relaxed) != nullptr;
   result.worked = result.worked || packets != 0 || rung;
@@ -108,6 +116,7 @@ bool Shard::pass(Depth depth, Result& result) noexcept {
     if (engine_.next_deadline() <= start && timers_held_until_ <= start) engine_.on_timer(start);
     if (udp_->next_deadline() <= start) udp_->on_timer(start);
     if (local_ != nullptr && local_->next_deadline() <= start) local_->on_timer(start);
+    if (staged_ != nullptr && staged_->next_deadline() <= start) staged_->on_timer(start);
   }
   const bool unsent = !hold_back(depth, packets != 0 && !rung) && transmit(start);
 
@@ -118,6 +127,7 @@ bool Shard::pass(Depth depth, Result& result) noexcept {
 
   Ps deadline = std::min(std::max(engine_.next_deadline(), timers_held_until_), udp_->next_deadline());
   if (local_ != nullptr) deadline = std::min(deadline, local_->next_deadline());
+  if (staged_ != nullptr) deadline = std::min(deadline, staged_->next_deadline());
   deadline_.store(deadline);
   return more || unsent;
 }
@@ -149,6 +159,7 @@ bool Shard::transmit(Ps now) noexcept {
     }
     const std::size_t count = engine_.has_tx() ? engine_.next_tx(now, kPullBytes, descs_) : 0;
     if (count == 0) return false;
+    if (staged_ != nullptr) staged_->before_send(std::span{descs_}.first(count));
     link_of_path_[descs_[0].path]->transmit(std::span{descs_}.first(count), now);
   }
   return engine_.has_tx();

@@ -74,6 +74,8 @@ class Shard final : public LinkHost, private transport::EventListener {
   }
 
   // ---- lock held
+  /// From now on there is memory of GPUs. It outlives the shard.
+  void use(StagedMemory& staged) noexcept;
   [[nodiscard]] transport::Engine& engine() noexcept override { return engine_; }
   [[nodiscard]] UdpLink& udp() noexcept { return *udp_; }
   void adopt(UniqueFd connection);
@@ -135,6 +137,7 @@ class Shard final : public LinkHost, private transport::EventListener {
   transport::Engine engine_;
   std::unique_ptr<UdpLink> udp_;
   std::unique_ptr<LocalLink> local_;
+  StagedMemory* staged_ = nullptr;  ///< null while no memory of a GPU is registered
   std::vector<Link*> link_of_path_;
   std::array<transport::TxDesc, kMaxTxBatch> descs_;
   Ps timers_held_until_ = 0;  ///< the engine's timers, after a pass that lost the CPU

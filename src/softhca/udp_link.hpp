@@ -94,6 +94,7 @@ class UdpLink final : public Link, private PacketSink {
   void flush(Ps now) noexcept override;
   [[nodiscard]] Ps next_deadline() const noexcept override;
   void on_timer(Ps now) noexcept override;
+  void use(StagedMemory& staged) noexcept override { staged_ = &staged; }
   void visit_counters(const CounterSink& sink) const override;
 
   [[nodiscard]] const UdpLinkCounters& counters() const noexcept { return counters_; }
@@ -169,6 +170,7 @@ class UdpLink final : public Link, private PacketSink {
   [[nodiscard]] Local* find_local(const wire::Gid& gid) noexcept;
 
   // ---- tx
+  void build_and_send(std::span<const transport::TxDesc> descs, Ps now) noexcept;
   void append(const transport::TxDesc& desc) noexcept;
   [[nodiscard]] std::size_t build(const transport::TxDesc& desc, const wire::Flow& flow, std::uint16_t ip_id,
                                   std::span<std::byte> out) noexcept;
@@ -192,10 +194,15 @@ class UdpLink final : public Link, private PacketSink {
   std::size_t take(const Arrival& arrival, Ps now) noexcept;
   void take_packet(std::span<const std::byte> bytes, const Arrival& arrival, const transport::PacketSource& source,
                    std::uint16_t guessed_id, Ps now) noexcept;
+  [[nodiscard]] bool place(const transport::RxVerdict& verdict, std::span<const std::byte> payload,
+                           std::uint32_t* crc) noexcept;
+  void commit(const transport::RxVerdict& verdict, const wire::Headers& headers, std::uint32_t payload_bytes,
+              Ps now) noexcept;
   [[nodiscard]] bool icrc_right(std::uint32_t crc, std::span<const std::byte> bytes, const Arrival& arrival,
                                 std::uint16_t guessed_id) noexcept;
 
   LinkHost& host_;
+  StagedMemory* staged_ = nullptr;  ///< null while no memory of a GPU is registered
   const std::uint64_t wanted_receive_buffer_;
   std::uint64_t receive_buffer_bytes_ = 0;  ///< of one receive socket
   std::vector<Local> locals_;               ///< the IPv4 address first

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/bytes.hpp"
+#include "softhca/gpu/staged_memory.hpp"
 #include "softhca/hello.hpp"
 #include "softhca/socket_address.hpp"
 #include "softhca/udp_link.hpp"
@@ -144,24 +145,42 @@ void UdpLink::take_packet(std::span<const std::byte> bytes, const Arrival& arriv
       bytes.subspan(parsed.header_bytes, bytes.size() - parsed.header_bytes - wire::kIcrcBytes);
   const std::uint32_t header_crc = wire::icrc_headers(icrc_of_received_.begin(arrival.flow, bytes.size(), guessed_id),
                                                       bytes.first(parsed.header_bytes));
-  const bool place = verdict.action == transport::RxAction::kPlace;
+  const bool has_place = verdict.action == transport::RxAction::kPlace;
 
   // Middle and Last: their place is the engine's own knowledge, so the bytes go there in the same pass as the CRC. A
   // corrupt packet is then not committed, and its retransmission overwrites what it left.
-  if (place && !verdict.verify_first) {
+  if (has_place && !verdict.verify_first) {
     std::uint32_t crc = header_crc;
-    if (transport::place(verdict, payload, &crc)) {
+    if (place(verdict, payload, &crc)) {
       crc = wire::crc_update(crc, after_headers.subspan(payload.size()));
-      if (icrc_right(crc, bytes, arrival, guessed_id)) engine.commit(verdict, parsed.headers, payload_bytes, now);
+      if (icrc_right(crc, bytes, arrival, guessed_id)) commit(verdict, parsed.headers, payload_bytes, now);
       return;
     }
   }
   if (!icrc_right(wire::crc_update(header_crc, after_headers), bytes, arrival, guessed_id)) return;
-  if (place && !transport::place(verdict, payload, nullptr)) {
+  if (has_place && !place(verdict, payload, nullptr)) {
     engine.reject(verdict, parsed.headers, now);
     return;
   }
-  engine.commit(verdict, parsed.headers, payload_bytes, now);
+  commit(verdict, parsed.headers, payload_bytes, now);
+}
+
+bool UdpLink::place(const transport::RxVerdict& verdict, std::span<const std::byte> payload,
+                    std::uint32_t* crc) noexcept {
+  if (staged_ == nullptr) return transport::place(verdict, payload, crc);
+  staged_->placing(*verdict.qp);
+  const bool placed = transport::place(verdict, payload, crc);
+  staged_->placed();
+  return placed;
+}
+
+void UdpLink::commit(const transport::RxVerdict& verdict, const wire::Headers& headers, std::uint32_t payload_bytes,
+                     Ps now) noexcept {
+  if (staged_ != nullptr && !staged_->landed(verdict, headers)) {
+    host_.engine().reject(verdict, headers, now);
+  } else {
+    host_.engine().commit(verdict, headers, payload_bytes, now);
+  }
 }
 
 /// `crc` stands before the ICRC of a packet that was computed with identification `guessed_id`. The sender's kernel

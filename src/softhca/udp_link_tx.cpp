@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "softhca/devices.hpp"
+#include "softhca/gpu/staged_memory.hpp"
 #include "softhca/socket_address.hpp"
 #include "softhca/udp_link.hpp"
 #include "transport/datagram.hpp"
@@ -43,6 +44,13 @@ cmsghdr* put_control(msghdr& message, cmsghdr* at, int level, int type, T value)
 }  // namespace
 
 void UdpLink::transmit(std::span<const transport::TxDesc> descs, Ps now) noexcept {
+  if (staged_ == nullptr || late_dma_) return build_and_send(descs, now);  // late sources are read when they leave
+  staged_->fetch(descs);
+  build_and_send(descs, now);
+  staged_->fetched();
+}
+
+void UdpLink::build_and_send(std::span<const transport::TxDesc> descs, Ps now) noexcept {
   if (faults_) {
     if (late_dma_) {
       late_dma_->take(descs, now);

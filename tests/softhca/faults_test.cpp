@@ -21,8 +21,8 @@ using wire::Opcode;
 
 TEST(FaultsText, ReadsEveryWord) {
   const FaultConfig c = parse_faults(
-      "drop=1%, dup=0.5% ,reorder = 0.01,corrupt=100%,ce=0.0001%,delay=2%:200us,late_dma=2ms,seed=18446744073709551615,"
-      "opcode=WRITE_LAST_IMM,opcode=ACK");
+      "drop=1%, dup=0.5% ,reorder = 0.01,corrupt=100%,ce=0.0001%,delay=2%:200us,late_dma=2ms,gpu_write_late=3ms,"
+      "seed=18446744073709551615,opcode=WRITE_LAST_IMM,opcode=ACK");
   EXPECT_EQ(c.drop, 10'000U);
   EXPECT_EQ(c.duplicate, 5'000U);
   EXPECT_EQ(c.reorder, 10'000U);
@@ -31,6 +31,7 @@ TEST(FaultsText, ReadsEveryWord) {
   EXPECT_EQ(c.delay, 20'000U);
   EXPECT_EQ(c.delay_time, 200 * kMicrosecond);
   EXPECT_EQ(c.late_dma, 2 * kMillisecond);
+  EXPECT_EQ(c.gpu_write_late, 3 * kMillisecond);
   EXPECT_EQ(c.seed, UINT64_MAX);
   EXPECT_EQ(c.opcodes.count(), 3U);
   EXPECT_TRUE(c.opcodes.test(0x29));  // the same of UC
@@ -45,8 +46,9 @@ TEST(FaultsText, WithoutAnOpcodeAllAreMeant) {
 }
 
 TEST(FaultsText, WhatIsPrintedIsReadBack) {
-  for (const char* text : {"drop=1%,seed=1", "dup=0.0001%,reorder=100%,corrupt=12.5%,ce=3%,seed=9", "seed=0",
-                           "delay=1%:200us,late_dma=2ms,seed=4", "drop=5%,seed=1,opcode=SEND_ONLY,opcode=CNP"}) {
+  for (const char* text :
+       {"drop=1%,seed=1", "dup=0.0001%,reorder=100%,corrupt=12.5%,ce=3%,seed=9", "seed=0",
+        "delay=1%:200us,late_dma=2ms,gpu_write_late=1s,seed=4", "drop=5%,seed=1,opcode=SEND_ONLY,opcode=CNP"}) {
     EXPECT_EQ(to_string(parse_faults(text)), text);
   }
 }
