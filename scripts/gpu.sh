@@ -88,6 +88,7 @@ benches() {
   done
   stage add-norm "$tree/bin/gpu_allreduce" --ways add-norm,tensorwire --turns "$turns" \
     --bytes 16384,65536,262144,1310720 --json "$out/add-norm.json"
+  stage rdma "$tree/bin/gpu_rdma"
   local decode=fused,unfused,nccl,none
   if [[ $gpus -lt 2 ]]; then decode=fused,unfused,none; fi
   stage decode "$tree/bin/gpu_decode" --ways "$decode" ${nccl:+--nccl "$nccl"} ${cublas:+--cublas "$cublas"} \

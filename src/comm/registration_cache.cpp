@@ -28,6 +28,10 @@ const RegistrationCache::Entry& RegistrationCache::find(const void* address, std
   for (std::size_t i = 0; i < regions_.size(); ++i) {
     const std::size_t at = last_ + i < regions_.size() ? last_ + i : last_ + i - regions_.size();
     if (!covers(regions_[at].region, start, bytes) || (writable && !regions_[at].writable)) continue;
+    if (!regions_[at].region.still_valid()) {
+      forget(address, bytes);
+      break;
+    }
     last_ = at;
     return regions_[at];
   }
