@@ -177,15 +177,20 @@ class CudaPlatform final : public GpuPlatform {
   }
 };
 
+/// Programs round what they register to pages, as a NIC pins pages; allocations begin and end where they like.
+constexpr std::uint64_t kHostPage = 4096;
+
 /// Mapping by mapping: of virtual memory, a reservation may have holes.
-bool all_of_one_gpu(const CudaPointer& first, std::uint64_t address, std::uint64_t length) {
-  if (!first.mapped || address + length < address) return false;
+bool all_of_one_gpu(const CudaPointer& known, std::uint64_t address, std::uint64_t length) {
+  const std::uint64_t range_end = known.range_start + known.range_bytes;
   const std::uint64_t end = address + length;
-  if (end > first.range_start + first.range_bytes) return false;
-  std::uint64_t next = first.mapping_end;
-  while (next < end) {
+  if (!known.mapped || end < address || address < known.range_start / kHostPage * kHostPage ||
+      end > (range_end + kHostPage - 1) / kHostPage * kHostPage)
+    return false;
+  std::uint64_t next = known.mapping_end;
+  while (next < std::min(end, range_end)) {
     const std::optional<CudaPointer> there = cuda_pointer(next);
-    if (!there || there->kind != CudaPointer::Kind::kDevice || there->device != first.device || !there->mapped ||
+    if (!there || there->kind != CudaPointer::Kind::kDevice || there->device != known.device || !there->mapped ||
         there->mapping_end <= next)
       return false;
     next = there->mapping_end;
@@ -193,22 +198,32 @@ bool all_of_one_gpu(const CudaPointer& first, std::uint64_t address, std::uint64
   return true;
 }
 
-GpuPlatform::Found CudaPlatform::find(std::uint64_t address, std::uint64_t length) {
-  const std::optional<CudaPointer> known = cuda_pointer(address);
-  if (!known || known->kind == CudaPointer::Kind::kHost) return {};
-  if (known->kind == CudaPointer::Kind::kManaged) {
+GpuPlatform::Found judge(const CudaPointer& known, std::uint64_t address, std::uint64_t length) {
+  if (known.kind == CudaPointer::Kind::kHost) return {};
+  if (known.kind == CudaPointer::Kind::kManaged) {
     return {{}, EFAULT, "it is managed memory, which wanders; use cudaMalloc or cudaHostAlloc"};
   }
-  if (known->from_pool) {
+  if (known.from_pool) {
     return {{}, EINVAL, "it is of a stream-ordered pool (cudaMallocAsync), which RDMA cannot use; use cudaMalloc"};
   }
-  if (!all_of_one_gpu(*known, address, length)) {
+  if (!all_of_one_gpu(known, address, length)) {
     return {{}, EFAULT, "not all of it is inside one allocation; was part of it freed?"};
   }
   if (cuda_driver_in_process()->write_value == nullptr) {
     return {{}, EOPNOTSUPP, "the CUDA driver is too old; version 515 or newer is needed"};
   }
-  return {GpuRange{.device = known->device, .allocation = known->buffer_id}, 0, {}};
+  return {GpuRange{.device = known.device, .allocation = known.buffer_id}, 0, {}};
+}
+
+/// Where the first page is shared, its beginning is of another allocation, or of none, and its end of the right one.
+GpuPlatform::Found CudaPlatform::find(std::uint64_t address, std::uint64_t length) {
+  Found first;
+  if (const auto known = cuda_pointer(address)) first = judge(*known, address, length);
+  if (first.range || length <= 1 || address % kHostPage != 0) return first;
+  const auto within = cuda_pointer(address + std::min(length, kHostPage) - 1);
+  if (!within) return first;
+  Found second = judge(*within, address, length);
+  return second.range || first.error == 0 ? second : first;
 }
 
 }  // namespace

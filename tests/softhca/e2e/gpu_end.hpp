@@ -26,8 +26,8 @@ struct GpuEnd {
   Endpoint end;
   Place host, device;
 
-  GpuEnd(std::uint32_t index, HcaOptions options, Endpoint::Settings settings = {})
-      : end(open_at(loopback_device(), test_address(index), with_gpu(std::move(options))), settings) {
+  GpuEnd(std::uint32_t ipv4, HcaOptions options, Endpoint::Settings settings = {})
+      : end(open_at(loopback_device(), ipv4, with_gpu(std::move(options))), settings) {
     host = {reinterpret_cast<std::uint64_t>(end.memory.data()), end.key, end.memory};
     device = registered(gpu->memory.allocate(kGpuBytes));
   }
@@ -47,11 +47,11 @@ struct GpuEnd {
 
   /// `from` is memory here, `to` there.
   int post(transport::WrOpcode opcode, std::vector<transport::Sge> from, const Place& to, std::uint64_t to_offset = 0,
-           std::uint64_t add = 0) const {
+           std::uint64_t add = 0, std::uint32_t immediate = 5) const {
     transport::SendWr wr;
     wr.opcode = opcode;
     wr.signaled = true;
-    wr.immediate = 5;
+    wr.immediate = immediate;
     wr.remote_address = to.address + to_offset;
     wr.rkey = to.key;
     wr.compare_add = add;

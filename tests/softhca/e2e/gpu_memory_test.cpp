@@ -23,8 +23,8 @@ struct GpuMemoryTest : ::testing::TestWithParam<Way> {
   GpuMemoryTest() {
     if (a.end.connect(b.end.address()) != 0 || b.end.connect(a.end.address()) != 0) throw std::runtime_error("connect");
   }
-  GpuEnd a{0, options_for(GetParam(), 1), {.bytes = GpuEnd::kGpuBytes, .timeout = 10}};
-  GpuEnd b{1, options_for(GetParam(), 2), {.bytes = GpuEnd::kGpuBytes, .timeout = 10}};
+  GpuEnd a{test_address(0), options_for(GetParam(), 1), {.bytes = GpuEnd::kGpuBytes, .timeout = 10}};
+  GpuEnd b{test_address(1), options_for(GetParam(), 2), {.bytes = GpuEnd::kGpuBytes, .timeout = 10}};
 
   void write_and_compare(const Place& from, std::uint64_t from_offset, const Place& to, std::uint64_t to_offset,
                          std::uint32_t bytes) {
@@ -225,8 +225,8 @@ INSTANTIATE_TEST_SUITE_P(Ways, GpuMemoryTest, ::testing::Values(Way::kPackets, W
 
 struct GpuWriteLate : ::testing::Test {
   static constexpr std::uint32_t kBytes = 100'000;
-  GpuEnd a{0, packets_only()};
-  GpuEnd b{1, faulty("gpu_write_late=1s", 1)};
+  GpuEnd a{test_address(0), packets_only()};
+  GpuEnd b{test_address(1), faulty("gpu_write_late=1s", 1)};
   /// The consumer's own connection, for the flush: from b to b.
   Endpoint self{b.end.hca};
 
