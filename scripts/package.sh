@@ -14,10 +14,11 @@ trap 'rm -rf "$stage"' EXIT
 if [[ ${3:-} == --gpu ]]; then name+=-gpu; fi
 cmake --install "$build" --prefix "$stage/$name" --strip >/dev/null
 if [[ ${3:-} == --gpu ]]; then
-  for program in tests/gpu/test_gpu bin/gpu_litmus bin/gpu_allreduce bin/gpu_decode bin/gpu_rdma; do
+  for program in tests/gpu/test_gpu bin/gpu_{litmus,allreduce,decode,rdma,between_hosts}; do
     strip -o "$stage/$name/bin/${program##*/}" "$build/$program"
   done
   cp scripts/gpu.sh "$stage/$name/dev"
+  cp scripts/gpu_hosts.sh "$stage/$name/bin/"
 fi
 chmod -R u=rwX,go=rX "$stage/$name"
 

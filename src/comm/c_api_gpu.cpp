@@ -101,7 +101,7 @@ BufferPlace place_of(const comm::Transfer& transfer) noexcept { return {comm::gp
 twResult_t submit_to_gpu(const GpuCall& call, const comm::Call& what) noexcept {
   if (const twResult_t ready = ready_for(call, true); ready != twSuccess) return ready;
   comm::GpuSide& gpu = *call.handle.gpu();
-  if (!gpu.reaches_peers()) return run_through_host(call, what);
+  if (!gpu.launches(what)) return run_through_host(call, what);
   return call.handle.result_of(call.name, gpu.launch(what, call.stream));
 }
 
@@ -118,7 +118,7 @@ twResult_t submit_to_gpu(const GpuCall& call, const comm::Transfer& what) noexce
 
 twResult_t run_on_gpu(const GpuCall& call, std::span<const comm::Transfer> transfers) noexcept {
   comm::GpuSide& gpu = *call.handle.gpu();
-  if (!gpu.reaches_peers()) return run_through_host(call, transfers);
+  if (!gpu.launches_messages()) return run_through_host(call, transfers);
   return call.handle.result_of(call.name, gpu.launch(transfers, call.stream));
 }
 
@@ -136,7 +136,7 @@ twResult_t twCommInitGpu(twComm_t comm, int device) {
 twResult_t twCommGpuPath(twComm_t comm, const char** path) {
   return operate("twCommGpuPath", comm, [&](comm::Communicator& /*communicator*/) {
     if (path == nullptr) return comm->refuse(twInvalidArgument, "twCommGpuPath: the pointer is null");
-    *path = comm->gpu() == nullptr ? "" : comm->gpu()->reaches_peers() ? "peer" : "host";
+    *path = comm->gpu() == nullptr ? "" : comm->gpu()->path();
     return twSuccess;
   });
 }
@@ -158,8 +158,8 @@ twResult_t twFusedAllReduceRmsNorm(const twFusedRmsNorm_t* what, twDataType_t dt
     if (!gpu) return problem("`in` is not memory of a GPU");
     const GpuCall call{kName, *comm, *gpu, stream};
     if (const twResult_t ready = ready_for(call, true); ready != twSuccess) return ready;
-    if (!comm->gpu()->reaches_peers()) {
-      return refuse_usage(call, "the GPUs of the ranks do not reach each other's memory. Use twAllReduce");
+    if (!comm->gpu()->launches_add_norm()) {
+      return refuse_usage(call, "TENSORWIRE_PATH=host has no fused operation. Use twAllReduce");
     }
     cuda::AddNorm fused;
     fused.in = what->in;

@@ -135,11 +135,10 @@ twResult_t twComm::state_seen_from_outside() const noexcept {
   const twResult_t now = state();
   if (now != twSuccess) return now;
   const std::scoped_lock lock{mutex_};
+  // The GPU's own failure says more than that the group is broken: the group may be so because of it.
+  if (const auto of_gpu = gpu_ != nullptr ? gpu_->failure() : std::nullopt) return to_result(of_gpu->kind);
   const auto failed = group_ != nullptr ? group_->failed_rank() : std::nullopt;
-  if (!failed) {
-    const auto of_gpu = gpu_ != nullptr ? gpu_->failure() : std::nullopt;
-    return of_gpu ? to_result(of_gpu->kind) : now;
-  }
+  if (!failed) return now;
   return failed->kind == bootstrap::FailureKind::kDisagrees ? twDisagreement : twRemoteError;
 }
 

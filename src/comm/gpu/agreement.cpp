@@ -14,8 +14,10 @@ namespace {
 constexpr std::byte kNoCuda{0};
 
 GpuPath asked_for() {
-  const std::string asked = env::get_choice("TENSORWIRE_PATH", "auto", {"auto", "peer", "host"});
-  return asked == "host" ? GpuPath::kHost : asked == "peer" ? GpuPath::kPeer : GpuPath::kAuto;
+  const std::string asked = env::get_choice("TENSORWIRE_PATH", "auto", {"auto", "peer", "proxy", "host"});
+  if (asked == "host") return GpuPath::kHost;
+  if (asked == "proxy") return GpuPath::kProxy;
+  return asked == "peer" ? GpuPath::kPeer : GpuPath::kAuto;
 }
 
 }  // namespace

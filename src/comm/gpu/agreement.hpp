@@ -8,12 +8,13 @@
 namespace tensorwire::comm {
 
 enum class GpuPath : std::uint8_t {
-  kAuto = 1,  ///< peer, else host
-  kPeer = 2,  ///< between the GPUs' memories, or an error
-  kHost = 3,  ///< through host memory
+  kAuto = 1,   ///< peer, else proxy
+  kPeer = 2,   ///< between the GPUs' memories, or an error
+  kProxy = 3,  ///< kernels hand windows of pinned memory to a proxy thread, which carries them between the ranks
+  kHost = 4,   ///< each call waits for its stream, and copies
 };
 
-/// TENSORWIRE_PATH of all ranks: host where any rank has that, else peer where any rank has that. A collective call.
+/// TENSORWIRE_PATH of all ranks: the last in the order above that any rank has. A collective call.
 /// @param has_cuda whether this rank's build knows GPUs @throws Error, on all ranks that have CUDA, where one has not
 [[nodiscard]] GpuPath agree_on_path(bootstrap::Group& group, bool has_cuda);
 

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "comm/gpu/agreement.hpp"
+#include "comm/gpu/proxied.hpp"
 
 namespace tensorwire::comm {
 
@@ -63,7 +64,9 @@ class CudaSide final : public GpuSide {
       : group_(group),
         device_(device),
         abort_flag_(options.abort_flag),
+        path_(agree_on_path(group, true)),
         communicator_(join(group, device, options)),
+        proxied_(proxy(group, device, options)),
         watcher_([this] { watch(); }) {}
   ~CudaSide() override {
     {
@@ -77,10 +80,20 @@ class CudaSide final : public GpuSide {
   CudaSide& operator=(const CudaSide&) = delete;
 
   [[nodiscard]] int device() const noexcept override { return device_; }
-  [[nodiscard]] bool reaches_peers() const noexcept override { return communicator_ != nullptr; }
+  [[nodiscard]] const char* path() const noexcept override {
+    return communicator_ != nullptr ? "peer" : proxied_ != nullptr ? "proxy" : "host";
+  }
+  [[nodiscard]] bool launches(const Call& call) const noexcept override {
+    return communicator_ != nullptr || (proxied_ != nullptr && Proxied::knows(call));
+  }
+  [[nodiscard]] bool launches_messages() const noexcept override { return communicator_ != nullptr; }
+  [[nodiscard]] bool launches_add_norm() const noexcept override {
+    return communicator_ != nullptr || proxied_ != nullptr;
+  }
 
   cuda::Status launch(const Call& call, void* stream) noexcept override {
-    return noted(start(call, static_cast<cuda::Stream>(stream)));
+    auto* const on = static_cast<cuda::Stream>(stream);
+    return noted(communicator_ != nullptr ? start(call, on) : proxied_->launch(call, on));
   }
   cuda::Status launch(std::span<const Transfer> transfers, void* stream) noexcept override {
     messages_.clear();
@@ -91,7 +104,9 @@ class CudaSide final : public GpuSide {
     return noted(communicator_->exchange(messages_, static_cast<cuda::Stream>(stream)));
   }
   cuda::Status launch(const cuda::AddNorm& what, collective::DType dtype, void* stream) noexcept override {
-    return noted(communicator_->all_reduce_add_norm(what, dtype, static_cast<cuda::Stream>(stream)));
+    auto* const on = static_cast<cuda::Stream>(stream);
+    return noted(communicator_ != nullptr ? communicator_->all_reduce_add_norm(what, dtype, on)
+                                          : proxied_->launch(what, dtype, on));
   }
   [[nodiscard]] std::string launch_error() const override { return cudaGetErrorString(launch_error_); }
 
@@ -105,35 +120,44 @@ class CudaSide final : public GpuSide {
   }
 
   [[nodiscard]] cuda::Communicator::Journal journal() const override {
-    return communicator_ != nullptr ? communicator_->journal() : cuda::Communicator::Journal{};
+    if (communicator_ != nullptr) return communicator_->journal();
+    cuda::Communicator::Journal journal;
+    if (proxied_ != nullptr) journal.operations = proxied_->proxy().operations();
+    if (proxied_ != nullptr) journal.bytes = proxied_->proxy().bytes();
+    return journal;
   }
   void abort(int peer) noexcept override {
     if (communicator_ != nullptr) communicator_->abort(peer);
+    if (proxied_ != nullptr) proxied_->abort(peer);
   }
   [[nodiscard]] std::optional<CommError> failure() const override {
+    if (proxied_ != nullptr) return proxied_->failure();
     const auto failed = communicator_ != nullptr ? communicator_->failure() : std::nullopt;
     if (!failed) return std::nullopt;
     return CommError{kind_of(*failed, communicator_->rank()), failed->peer, communicator_->failure_text()};
   }
 
  private:
-  /// Null where the GPUs cannot reach each other: on all ranks.
-  static std::unique_ptr<cuda::Communicator> join(bootstrap::Group& group, int device, const CommOptions& options) {
-    const GpuPath path = agree_on_path(group, true);
-    if (path == GpuPath::kHost) {
-      log_warn("operations on GPU memory go through host memory: TENSORWIRE_PATH asks for it");
-      return nullptr;
-    }
+  /// Null where the GPUs cannot reach each other, or shall not: on all ranks.
+  std::unique_ptr<cuda::Communicator> join(bootstrap::Group& group, int device, const CommOptions& options) {
+    if (path_ == GpuPath::kHost)
+      log_warn("operations on GPU memory are copied by each call: TENSORWIRE_PATH asks for it");
+    if (path_ > GpuPath::kPeer) return nullptr;
     try {
       return std::make_unique<cuda::Communicator>(options_of(group, device, options));
     } catch (const Error& error) {
-      if (path == GpuPath::kPeer) throw;
+      if (path_ == GpuPath::kPeer) throw;
       group.throw_if_failed("join the GPUs");
       cudaDeviceProp properties{};
       check_gpu(cudaGetDeviceProperties(&properties, device), "use a GPU");
-      log_warn(fmt::format("operations on GPU memory go through host memory: {}", error.what()));
+      log_warn(fmt::format("operations on GPU memory go through pinned host memory: {}", error.what()));
       return nullptr;
     }
+  }
+  /// Null where another path is taken.
+  std::unique_ptr<Proxied> proxy(bootstrap::Group& group, int device, const CommOptions& options) {
+    if (communicator_ != nullptr || path_ == GpuPath::kHost) return nullptr;
+    return std::make_unique<Proxied>(group, device, options);
   }
   static cuda::CommunicatorOptions options_of(bootstrap::Group& group, int device, const CommOptions& options) {
     cuda::CommunicatorOptions made;
@@ -186,7 +210,9 @@ class CudaSide final : public GpuSide {
   bootstrap::Group& group_;
   int device_;
   const std::atomic<bool>* abort_flag_;
+  const GpuPath path_;
   std::unique_ptr<cuda::Communicator> communicator_;
+  std::unique_ptr<Proxied> proxied_;
   PinnedMemory host_in_, host_out_;
   std::vector<cuda::Message> messages_;
   cudaError_t launch_error_ = cudaSuccess;

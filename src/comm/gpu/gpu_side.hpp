@@ -1,7 +1,7 @@
 // A communicator's operations on memory of GPUs: what the C API sees of the room cuda/, which is not in every build.
-// Where the GPUs reach each other, calls launch a kernel on the caller's stream and return; failures show later, by
-// failure(). Where they do not, it owns host memory to go through, and copies. One thread at a time, but for abort()
-// and failure(). The Group must outlive it.
+// Where the GPUs reach each other, and where a proxy thread carries for them, calls launch a kernel on the caller's
+// stream and return; failures show later, by failure(). What neither can do goes through host memory that it owns, by
+// copies. One thread at a time, but for abort() and failure(). The Group must outlive it.
 #pragma once
 
 #include <memory>
@@ -28,8 +28,12 @@ class GpuSide {
   GpuSide& operator=(const GpuSide&) = delete;
 
   [[nodiscard]] virtual int device() const noexcept = 0;
-  /// Whether launch() is possible: all ranks' GPUs reach each other's memory.
-  [[nodiscard]] virtual bool reaches_peers() const noexcept = 0;
+  /// "peer", "proxy" or "host".
+  [[nodiscard]] virtual const char* path() const noexcept = 0;
+  // Whether launch() is possible: alike on all ranks.
+  [[nodiscard]] virtual bool launches(const Call& call) const noexcept = 0;
+  [[nodiscard]] virtual bool launches_messages() const noexcept = 0;
+  [[nodiscard]] virtual bool launches_add_norm() const noexcept = 0;
 
   /// Of arguments that communicator.hpp finds nothing wrong with.
   virtual cuda::Status launch(const Call& call, void* stream) noexcept = 0;

@@ -1,0 +1,120 @@
+#include "comm/gpu/proxy.hpp"
+
+#include <immintrin.h>
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "base/clock.hpp"
+
+namespace tensorwire::comm {
+
+namespace {
+
+constexpr std::size_t kTraces = cuda::kDoorbells;
+
+void stay_on(const std::vector<int>& cpus) noexcept {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(static_cast<std::size_t>(cpu), &set);
+  static_cast<void>(pthread_setaffinity_np(pthread_self(), sizeof set, &set));  // it may have lost them meanwhile
+}
+
+std::uint64_t now_ns() noexcept { return static_cast<std::uint64_t>(monotonic_now() / kNanosecond); }
+
+void nap() noexcept {
+  const timespec length{0, static_cast<long>(Proxy::kNaps / kNanosecond)};
+  ::nanosleep(&length, nullptr);
+}
+
+Call call_of(const cuda::Round& round) noexcept {
+  Call call;
+  call.collective = round.collective;
+  call.in = round.in;
+  call.out = round.out;
+  call.count = round.count;
+  call.dtype = round.dtype;
+  call.op = round.op;
+  call.root = round.root;
+  return call;
+}
+
+}  // namespace
+
+Proxy::Proxy(cuda::Relay& relay, Communicator& communicator, std::vector<int> cpus)
+    : relay_(relay), communicator_(communicator), cpus_(std::move(cpus)), traces_(kTraces), thread_([this] {
+        serve();
+      }) {
+  ::pthread_setname_np(thread_.native_handle(), "tw-proxy");
+}
+
+Proxy::~Proxy() {
+  stopping_ = true;
+  relay_.fail(-1);
+  thread_.join();
+}
+
+void Proxy::serve() noexcept {
+  stay_on(cpus_);
+  Ps idle_since = monotonic_now();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    if (const auto round = relay_.next()) {
+      if (!carry(*round)) return;
+      idle_since = monotonic_now();
+    } else if (monotonic_now() - idle_since < kSpins) {
+      _mm_pause();
+    } else {
+      nap();
+    }
+  }
+}
+
+bool Proxy::carry(const cuda::Round& round) noexcept {
+  const std::uint64_t seen = now_ns();
+  if (!communicator_.run(call_of(round))) {
+    const CommError* error = communicator_.error();
+    end_with(error != nullptr ? *error
+                              : CommError{CommErrorKind::kInternal, -1, "an operation failed without a reason"});
+    return false;
+  }
+  relay_.finish(round);
+  const std::uint64_t carried = now_ns();
+  if (round.begins) {
+    operations_.fetch_add(1, std::memory_order_relaxed);
+    bytes_.fetch_add(round.bytes, std::memory_order_relaxed);
+  }
+  const std::scoped_lock lock{mutex_};
+  traces_[round.number % kTraces] = {round.number, seen, carried};
+  return true;
+}
+
+void Proxy::end_with(const CommError& error) noexcept {
+  {
+    const std::scoped_lock lock{mutex_};
+    if (!failure_) failure_ = error;
+  }
+  relay_.fail(error.peer);
+}
+
+void Proxy::abort(const std::string& reason) noexcept {
+  communicator_.abort(reason);
+  relay_.fail(-1);
+}
+
+std::optional<CommError> Proxy::failure() const {
+  const std::scoped_lock lock{mutex_};
+  return failure_;
+}
+
+std::vector<RoundTrace> Proxy::rounds() const {
+  const std::scoped_lock lock{mutex_};
+  std::vector<RoundTrace> all;
+  std::ranges::copy_if(traces_, std::back_inserter(all), [](const RoundTrace& trace) { return trace.number != 0; });
+  std::ranges::sort(all, {}, &RoundTrace::number);
+  return all;
+}
+
+}  // namespace tensorwire::comm

@@ -1,0 +1,69 @@
+// The proxy of a GPU: a thread that does on the host what kernels ring for (cuda/relay.hpp), over a communicator of its
+// own. It spins while work is in flight, and for a while after; then it looks every kNapping. It makes no CUDA call.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "cuda/relay.hpp"
+
+namespace tensorwire::comm {
+
+/// The processors that a proxy may run on, of those that this process may: TENSORWIRE_PROXY_CPUS ("2-5,8"), else those
+/// of the GPU's NUMA node. Empty: any. @throws Error, where the variable names none that it may use
+[[nodiscard]] std::vector<int> proxy_cpus(const std::string& pci_address);
+
+/// Hops of one round, in nanoseconds of the host's monotonic clock.
+struct RoundTrace {
+  std::uint64_t number = 0;
+  std::uint64_t seen_ns = 0;     ///< the doorbell
+  std::uint64_t carried_ns = 0;  ///< the collective was over, and the release word stored
+};
+
+class Proxy {
+ public:
+  /// Waits once all kernels have been idle so long.
+  static constexpr Ps kSpins = 10 * kMillisecond;
+  static constexpr Ps kNaps = 50 * kMicrosecond;
+
+  /// @param cpus empty: any
+  Proxy(cuda::Relay& relay, Communicator& communicator, std::vector<int> cpus);
+  ~Proxy();
+  Proxy(const Proxy&) = delete;
+  Proxy& operator=(const Proxy&) = delete;
+
+  // From any thread.
+  /// What is under way ends here and on the other ranks.
+  void abort(const std::string& reason) noexcept;
+  /// Why it carries nothing any more.
+  [[nodiscard]] std::optional<CommError> failure() const;
+  [[nodiscard]] std::uint64_t operations() const noexcept { return operations_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+  /// The last rounds, from old to new.
+  [[nodiscard]] std::vector<RoundTrace> rounds() const;
+
+ private:
+  void serve() noexcept;
+  /// False: it failed.
+  bool carry(const cuda::Round& round) noexcept;
+  void end_with(const CommError& error) noexcept;
+
+  cuda::Relay& relay_;
+  Communicator& communicator_;
+  std::vector<int> cpus_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<std::uint64_t> operations_{0};
+  std::atomic<std::uint64_t> bytes_{0};
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::optional<CommError> failure_;
+  std::vector<RoundTrace> traces_;  ///< a ring, by number
+  std::thread thread_;              ///< last: it uses all the others
+};
+
+}  // namespace tensorwire::comm

@@ -1,0 +1,91 @@
+// Collectives of GPUs that do not reach each other: kernels that hand windows of pinned memory to the host, and wait
+// for it to bring the results (relay.cu). A Relay owns the windows, the doorbells and the GPU's side of their order;
+// who carries the bytes between hosts is the caller's, in a thread of its own: next(), then finish(), one round after
+// the other.
+//
+// A call launches one kernel on the caller's stream and returns. It may be captured into a graph. All ranks make the
+// same calls in the same order. One thread at a time launches; one other thread serves; fail() and failure() are for
+// any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/time.hpp"
+#include "collective/types.hpp"
+#include "cuda/communicator.hpp"
+#include "cuda/relay_board.hpp"
+
+namespace tensorwire::cuda {
+
+struct RelayOptions {
+  int rank = 0;
+  int ranks = 1;
+  int device = 0;
+  Ps operation_bound = 60 * kSecond;                ///< of each wait for the host on the GPU
+  std::size_t window_bytes = std::size_t{4} << 20;  ///< what a round brings or takes at most; a multiple of 256
+  /// All-reduces of at most so many bytes of all ranks together are sums on the GPU of what the host gathers; larger
+  /// ones the host reduces.
+  std::size_t most_summed_bytes = std::size_t{1} << 20;
+};
+
+/// One round, as a kernel asked for it. The same on all ranks.
+struct Round {
+  std::uint64_t number = 0;  ///< from 1
+  collective::Collective collective = collective::Collective::kBarrier;
+  collective::DType dtype = collective::DType::kFloat32;
+  collective::Op op = collective::Op::kSum;
+  int root = 0;
+  std::size_t count = 0;    ///< as collective::Shape counts
+  bool begins = false;      ///< an operation, which may take several rounds
+  std::uint64_t bytes = 0;  ///< of the whole operation
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+};
+
+struct RelayHolds;
+
+class Relay {
+ public:
+  /// @throws Error
+  explicit Relay(const RelayOptions& options);
+  /// Waits for the GPU; fail() comes before, or kernels may wait for their bound.
+  ~Relay();
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  // The collectives of tensorwire.h, as it says, of equal counts; device memory, aligned to its elements.
+  Status all_reduce(const void* in, void* out, std::size_t count, collective::DType dtype, collective::Op op,
+                    Stream stream) noexcept;
+  Status all_gather(const void* in, void* out, std::size_t count, collective::DType dtype, Stream stream) noexcept;
+  Status reduce_scatter(const void* in, void* out, std::size_t count, collective::DType dtype, collective::Op op,
+                        Stream stream) noexcept;
+  Status broadcast(const void* in, void* out, std::size_t count, collective::DType dtype, int root,
+                   Stream stream) noexcept;
+  Status all_to_all(const void* in, void* out, std::size_t count, collective::DType dtype, Stream stream) noexcept;
+  Status barrier(Stream stream) noexcept;
+
+  /// The memory that rounds read and write: to be registered.
+  [[nodiscard]] std::span<std::byte> windows_in() const noexcept;
+  [[nodiscard]] std::span<std::byte> windows_out() const noexcept;
+
+  /// The round that a kernel rang for after the last one that was finished, if it has. Costs a load.
+  [[nodiscard]] std::optional<Round> next() const noexcept;
+  /// Its results are in `out`.
+  void finish(const Round& round) noexcept;
+  /// When the GPU was where in a round: complete once the next one has been rung for, kept for kDoorbells rounds.
+  [[nodiscard]] RelayTimes times(std::uint64_t number) const noexcept;
+
+  /// Ends it for good: waiting kernels return within microseconds, later ones at once.
+  void fail(int peer) noexcept;
+  /// Why it is over. Reads host memory only.
+  [[nodiscard]] std::optional<Failure> failure() const noexcept;
+
+ private:
+  std::unique_ptr<RelayHolds> holds_;
+};
+
+}  // namespace tensorwire::cuda

@@ -1,0 +1,76 @@
+// What a relay's kernels and its host share (relay.hpp): pinned host memory that both see. Plain values. The sequence
+// is the GPU's: kernels number what they ask for, so eager calls and graphs count on from each other, and capture
+// consumes nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tensorwire::cuda {
+
+/// Requests in flight: a kernel asks for one round ahead of the one it waits for.
+inline constexpr std::uint32_t kRelayWindows = 2;
+/// Records of the FIFO. Kernels of one communicator run one after the other, so two would do.
+inline constexpr std::uint32_t kDoorbells = 16;
+
+/// What is done with a window, as one word that a kernel stores: collective, dtype, op and OperationKind in a byte
+/// each, then the root.
+struct Request {
+  std::uint8_t collective = 0;
+  std::uint8_t dtype = 0;
+  std::uint8_t op = 0;
+  std::uint8_t operation = 0;  ///< for people; 0: the operation began in an earlier round
+  std::uint32_t root = 0;
+
+  [[nodiscard]] constexpr std::uint64_t packed() const noexcept {
+    return std::uint64_t{collective} | std::uint64_t{dtype} << 8 | std::uint64_t{op} << 16 |
+           std::uint64_t{operation} << 24 | std::uint64_t{root} << 32;
+  }
+  [[nodiscard]] static constexpr Request unpacked(std::uint64_t word) noexcept {
+    return {static_cast<std::uint8_t>(word), static_cast<std::uint8_t>(word >> 8),
+            static_cast<std::uint8_t>(word >> 16), static_cast<std::uint8_t>(word >> 24),
+            static_cast<std::uint32_t>(word >> 32)};
+  }
+};
+inline constexpr std::uint64_t kBeginsOperation = 0xff000000;
+
+/// What a kernel rings with, once its window is filled: one collective over all ranks. A cache line, whose sequence is
+/// written last.
+struct alignas(64) Doorbell {
+  std::uint64_t sequence;  ///< from 1; stored with release
+  std::uint64_t count;     ///< elements, as collective::Shape counts them
+  std::uint64_t bytes;     ///< of the whole operation
+  std::uint64_t what;      ///< a packed Request
+};
+
+/// The first two words are loaded together, by the one thread that polls.
+struct alignas(64) Release {
+  std::uint64_t done;    ///< the last round whose results are in its window
+  std::uint64_t failed;  ///< a packed Failure: there will be no more. Written by the host
+};
+
+/// When the first block of a kernel was where, in a round; by the GPU's clock.
+struct alignas(64) RelayTimes {
+  std::uint64_t begun_ns;     ///< the kernel, or filling this round's window
+  std::uint64_t rung_ns;      ///< whichever block was the last to fill
+  std::uint64_t released_ns;  ///< the release word was seen
+  std::uint64_t taken_ns;     ///< the results are out of the window, as far as this block goes
+};
+
+struct RelayBoard {
+  Release release;
+  alignas(64) std::uint64_t error;  ///< a packed Failure. Written by kernels, once
+  Doorbell doorbells[kDoorbells];
+  RelayTimes times[kDoorbells];
+};
+
+/// In device memory: where a relay stands, and how the blocks of a kernel meet.
+struct RelayState {
+  std::uint64_t rung;                   ///< rounds that were asked for by kernels that are over
+  std::uint64_t go;                     ///< the round whose results all blocks may take
+  std::uint64_t error;                  ///< sticky: later kernels return at once
+  std::uint32_t filled[kRelayWindows];  ///< blocks that have filled their share, by round mod kRelayWindows
+  std::uint32_t left;                   ///< blocks that are through
+};
+
+}  // namespace tensorwire::cuda

@@ -1,0 +1,47 @@
+// What a relay's kernel is given: plain values, so that a captured graph holds all it needs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/types.hpp"
+#include "cuda/journal.hpp"
+#include "cuda/kernels.hpp"
+#include "cuda/relay_board.hpp"
+
+namespace tensorwire::cuda {
+
+/// A tensor as a relay moves it: equal parts that lie one behind the other, of each of which a round takes a piece.
+struct RelayTensor {
+  std::byte* data = nullptr;
+  std::uint32_t parts = 0;  ///< 0: there is none
+  std::uint64_t part_bytes = 0;
+};
+
+struct RelayJob {
+  RelayBoard* board = nullptr;      ///< as mapped in the GPU, like the windows
+  RelayState* state = nullptr;      ///< device memory
+  std::byte* windows_in = nullptr;  ///< kRelayWindows, each of window_bytes
+  std::byte* windows_out = nullptr;
+  std::uint64_t window_bytes = 0;
+  RelayTensor in;  ///< only read
+  RelayTensor out;
+  std::uint64_t piece_bytes = 0;  ///< of each part, and round
+  std::uint64_t rounds = 0;
+  Doorbell doorbell{};  ///< all that is the same in every round
+  std::uint32_t element_bytes = 1;
+  std::uint64_t bound_ns = 0;  ///< of one wait, by the GPU's wall clock
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  /// The host gathers in place: a piece goes to this rank's part of the results' window at once, and is not taken out.
+  bool gathers = false;
+};
+
+/// Fills windows, rings, waits, and empties them. Returns a cudaError_t, as the launch gave it.
+[[nodiscard]] int launch_relay(const RelayJob& job, Grid grid, Stream stream) noexcept;
+/// The same where each round's window brings the pieces of all ranks, and `out` is their sum in rank order.
+[[nodiscard]] int launch_relay_sum(const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
+                                   Stream stream) noexcept;
+[[nodiscard]] int load_relay_kernels() noexcept;
+
+}  // namespace tensorwire::cuda
