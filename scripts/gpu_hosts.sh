@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs a program as one rank in each of two network namespaces that a veth pair joins: two hosts on one machine. Needs root
-# and iproute2. {rank} in the arguments becomes 0 and 1. Both see the same environment, NCCL_HOSTID=host{rank}, and the user-space HCA of the veth.
+# and iproute2. {rank} in the arguments becomes 0 and 1. The environment says the rank as torchrun does, and names the
+# user-space HCA of the veth; NCCL takes them for two hosts.
 # usage: gpu_hosts.sh PROGRAM ARGUMENTS...
 set -euo pipefail
 
@@ -30,7 +31,8 @@ done
 
 pids=()
 for rank in 0 1; do
-  TENSORWIRE_DEVICE=soft1 NCCL_HOSTID=host$rank ip netns exec "${names[$rank]}" "${@//\{rank\}/$rank}" &
+  RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=10.77.0.1 MASTER_PORT=29507 TENSORWIRE_DEVICE=soft1 \
+    NCCL_HOSTID=host$rank ip netns exec "${names[$rank]}" "${@//\{rank\}/$rank}" &
   pids+=($!)
 done
 status=0

@@ -50,6 +50,7 @@ inline constexpr auto kVariables = std::to_array<Variable>({
     {"TENSORWIRE_TRACE", "none", "file that each rank writes a trace of its operations to, for Perfetto; %r, %c, %p as above"},
     {"TENSORWIRE_TRACE_EVENTS", "131072", "the last events that a trace keeps"},
     {"TENSORWIRE_TUNE", "tensorwire/tune.toml in $XDG_CONFIG_HOME or ~/.config", "file of what `tensorwire tune` measured, which sets the thresholds between algorithms; off: the built-in ones"},
+    {"TENSORWIRE_WINDOWS", "auto", "where a GPU's proxy has what it sends and receives: gpu, host (pinned memory), or auto (gpu where the HCA reaches it)"},
 });
 // clang-format on
 

@@ -48,6 +48,7 @@ CommStats Communicator::State::stats() const {
   stats.operations = operation_sequence_ + exchanges_;
   stats.bytes = bytes_moved_;
   stats.runner = runner_->counters();
+  if (options_.moves_only) stats.runner.bytes_copied = 0;  // it was asked to, and left it to the caller
   stats.runner.bytes_copied += staging_.copied();
   stats.sizes = observer_->sizes();
   stats.device = observer_->device();

@@ -61,6 +61,11 @@ struct CommOptions {
   /// signal handler. Null: nobody. Outlives the communicator.
   const std::atomic<bool>* abort_flag = nullptr;
 
+  /// Results go straight into outputs, whatever their size, and nothing is copied from a rank's input to its own
+  /// output: that, and every sum, are the caller's. So buffers may be memory that the CPU cannot touch. No all-reduce
+  /// or reduce-scatter then.
+  bool moves_only = false;
+
   LinkFactory link_factory;  ///< empty: RDMA through libibverbs
 
   // For tests that plant a bug; empty in every product path.

@@ -92,6 +92,10 @@ std::optional<std::string> Communicator::State::argument_problem(const Call& cal
   if (!callable(call.collective)) return "there is no such collective";
   if (!known(call.dtype)) return "the element type is unknown";
   if (!known(call.op)) return "the operator is unknown";
+  if (options_.moves_only &&
+      (call.collective == Collective::kAllReduce || call.collective == Collective::kReduceScatter)) {
+    return "this communicator only moves";
+  }
   if (call.root < 0 || static_cast<std::uint32_t>(call.root) >= config_.ranks) return "there is no such root";
   if (call.count > collective::kMostCount / config_.ranks) return "the count is too large";
   if (!call.counts.empty()) {

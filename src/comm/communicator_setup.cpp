@@ -42,6 +42,7 @@ std::vector<SharedOption> shared_options(const CommOptions& options) {
       {"one-shot threshold", options.thresholds.one_shot_bytes},
       {"one-shot threshold of two ranks", options.thresholds.one_shot_bytes_pair},
       {"threshold of slots", options.thresholds.slot_bytes},
+      {"moving only", options.moves_only ? 1U : 0U},
       {"order of summation", static_cast<std::uint64_t>(options.order)},
       {"communicator number", options.communicator_number},
       {"list of excluded ranks (as a number)", options.lineage},
@@ -91,6 +92,10 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& asked)
   apply_tuning();
   runner_.emplace(config_, scratch_->bytes().data(), link_->scratch_key(), *this);
   std::uint64_t& through_slots = options_.thresholds.slot_bytes;
+  if (options_.moves_only && !link_->has_windows()) {
+    throw Error{"create a communicator that only moves", "its link cannot write into outputs"};
+  }
+  if (options_.moves_only) options_.thresholds.slot_bytes = 0;
   if (!link_->has_windows()) through_slots = collective::Thresholds::kAlways;
   if (link_->has_windows() && through_slots == collective::Thresholds::kAlways) through_slots = kLargestThroughSlots;
   programs_.emplace(config_.rank, options_.slot_payload_bytes, options_.thresholds, options_.order, options_.plan_hook);

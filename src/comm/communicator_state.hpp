@@ -28,6 +28,9 @@ class Communicator::State final : public TracedActions {
 
   // The runner's way out.
   bool write(const WriteRequest& request) noexcept override;
+  void copy(const std::byte* from, std::byte* to, std::size_t bytes) noexcept override {
+    if (!options_.moves_only) TracedActions::copy(from, to, bytes);
+  }
 
   bool begin(const Call& call) noexcept;
   bool begin(std::span<const Transfer> transfers) noexcept;

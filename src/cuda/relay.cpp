@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/round_up.hpp"
 #include "cuda/communicator_state.hpp"
 #include "cuda/driver.cuh"
 #include "cuda/pinned_memory.hpp"
 #include "cuda/range.hpp"
 #include "cuda/relay_job.hpp"
+#include "cuda/windows.hpp"
 
 namespace tensorwire::cuda {
 
@@ -29,8 +31,8 @@ Word acquire(const Word& from) noexcept {
 struct RelayHolds {
   explicit RelayHolds(const RelayOptions& asked)
       : options(asked),
-        windows_in(kRelayWindows * asked.window_bytes),
-        windows_out(kRelayWindows * asked.window_bytes),
+        windows_in(asked.windows_on_gpu, kRelayWindows * asked.window_bytes),
+        windows_out(asked.windows_on_gpu, kRelayWindows * asked.window_bytes),
         board_memory(sizeof(RelayBoard)),
         board(*new (board_memory.host()) RelayBoard{}) {
     load_kernels();
@@ -69,7 +71,8 @@ struct RelayHolds {
   }
 
   RelayOptions options;
-  PinnedMemory windows_in, windows_out, board_memory;
+  Windows windows_in, windows_out;
+  PinnedMemory board_memory;
   RelayBoard& board;
   RelayState* state = nullptr;
   std::uint64_t finished = 0;  ///< rounds; of the serving thread
@@ -86,21 +89,21 @@ RelayTensor tensor(const void* data, std::size_t parts, std::size_t part_bytes) 
   return {const_cast<std::byte*>(static_cast<const std::byte*>(data)), static_cast<std::uint32_t>(parts), part_bytes};
 }
 
-/// How much of each part goes in a round: what a window has room for, in whole units of 256 bytes.
+constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) noexcept { return (a + b - 1) / b; }
+
+/// Cuts each part into equal pieces, as few as windows have room for, `pieces` of them side by side.
 void choose_rounds(RelayJob& job, std::uint64_t pieces) noexcept {
   const std::uint64_t part = std::max(job.in.part_bytes, job.out.part_bytes);
-  job.piece_bytes = job.window_bytes / std::max<std::uint64_t>(pieces, 1) / 256 * 256;
-  job.rounds = std::max<std::uint64_t>((part + job.piece_bytes - 1) / job.piece_bytes, 1);
+  const std::uint64_t most = job.window_bytes / std::max<std::uint64_t>(pieces, 1) / kUnitBytes * kUnitBytes;
+  job.rounds = std::max<std::uint64_t>(divide_up(part, most), 1);
+  job.piece_bytes = round_up(divide_up(part, job.rounds), kUnitBytes);
+  job.doorbell.count = job.piece_bytes / job.element_bytes;
 }
 
 Grid grid_for(const RelayJob& job) noexcept {
-  const std::uint64_t bytes =
-      std::max(job.in.parts * std::min(job.in.part_bytes, job.piece_bytes), job.out.parts * job.piece_bytes);
-  const std::uint64_t whole = std::uint64_t{kThreads} * kUnitBytes;
-  const std::uint64_t used = std::min(
-      bytes, std::max<std::uint64_t>(job.in.parts, job.out.parts) * std::max(job.in.part_bytes, job.out.part_bytes));
-  return {static_cast<std::uint32_t>(std::clamp<std::uint64_t>((used + whole - 1) / whole, 1, kMostBlocks)), kThreads,
-          false};
+  const std::uint64_t bytes = std::max(job.in.parts, job.out.parts) * job.piece_bytes;
+  const std::uint64_t blocks = divide_up(bytes, std::uint64_t{kThreads} * kUnitBytes);
+  return {static_cast<std::uint32_t>(std::clamp<std::uint64_t>(blocks, 1, kMostBlocks)), kThreads, false};
 }
 
 template <typename Launch>
@@ -133,14 +136,23 @@ Status Relay::all_reduce(const void* in, void* out, std::size_t count, collectiv
   if (count == 0) return Status::kOk;
   const std::size_t bytes = count * collective::element_bytes(dtype);
   const auto ranks = static_cast<std::size_t>(holds_->options.ranks);
-  const bool summed = bytes * ranks <= holds_->options.most_summed_bytes;
+  const bool one_shot = ranks <= 2 || bytes <= holds_->options.one_shot_bytes;
   RelayJob job =
-      holds_->job(summed ? Collective::kAllGather : Collective::kAllReduce, OperationKind::kAllReduce, dtype, op);
+      holds_->job(one_shot ? Collective::kAllGather : Collective::kAllToAll, OperationKind::kAllReduce, dtype, op);
   job.in = tensor(in, 1, bytes);
   job.out = tensor(out, 1, bytes);
   job.doorbell.bytes = bytes;
-  if (!summed) return start(*holds_, job, stream);
-  return start(*holds_, job, ranks, [&](Grid grid) { return launch_relay_sum(job, dtype, op, grid, stream); });
+  if (one_shot) {
+    return start(*holds_, job, ranks, [&](Grid grid) { return launch_relay_sum(job, dtype, op, grid, stream); });
+  }
+  // Chunks are rounded up to whole units, for which windows need room.
+  job.window_bytes -= ranks * kUnitBytes;
+  return start(*holds_, job, 1, [&](Grid grid) {
+    job.window_bytes = holds_->options.window_bytes;
+    job.rounds *= 2;
+    job.doorbell.count = divide_up(job.piece_bytes / kUnitBytes, ranks) * kUnitBytes / collective::element_bytes(dtype);
+    return launch_relay_two_shot(job, dtype, op, grid, stream);
+  });
 }
 
 Status Relay::all_gather(const void* in, void* out, std::size_t count, collective::DType dtype,
@@ -151,6 +163,7 @@ Status Relay::all_gather(const void* in, void* out, std::size_t count, collectiv
   const std::size_t bytes = count * collective::element_bytes(dtype);
   job.in = tensor(in, 1, bytes);
   job.out = tensor(out, static_cast<std::size_t>(holds_->options.ranks), bytes);
+  job.own_out = job.rank;
   job.doorbell.bytes = bytes * job.ranks;
   return start(*holds_, job, stream);
 }
@@ -159,12 +172,14 @@ Status Relay::reduce_scatter(const void* in, void* out, std::size_t count, colle
                              Stream stream) noexcept {
   if (!lies_well(in, out, dtype) || !collective::known(op)) return Status::kInvalid;
   if (count == 0) return Status::kOk;
-  RelayJob job = holds_->job(collective::Collective::kReduceScatter, OperationKind::kReduceScatter, dtype, op);
+  RelayJob job = holds_->job(collective::Collective::kAllToAll, OperationKind::kReduceScatter, dtype, op);
+  const auto ranks = static_cast<std::size_t>(holds_->options.ranks);
   const std::size_t bytes = count * collective::element_bytes(dtype);
-  job.in = tensor(in, static_cast<std::size_t>(holds_->options.ranks), bytes);
+  job.in = tensor(in, ranks, bytes);
   job.out = tensor(out, 1, bytes);
-  job.doorbell.bytes = bytes * job.ranks;
-  return start(*holds_, job, stream);
+  job.own_in = job.rank;
+  job.doorbell.bytes = bytes * ranks;
+  return start(*holds_, job, ranks, [&](Grid grid) { return launch_relay_sum(job, dtype, op, grid, stream); });
 }
 
 Status Relay::broadcast(const void* in, void* out, std::size_t count, collective::DType dtype, int root,
@@ -178,6 +193,7 @@ Status Relay::broadcast(const void* in, void* out, std::size_t count, collective
       holds_->job(collective::Collective::kBroadcast, OperationKind::kBroadcast, dtype, collective::Op::kSum, root);
   const std::size_t bytes = count * collective::element_bytes(dtype);
   job.in = is_root ? tensor(in, 1, bytes) : RelayTensor{};
+  if (is_root) job.own_out = 0;
   job.out = tensor(out, 1, bytes);
   job.doorbell.bytes = bytes;
   return start(*holds_, job, stream);
@@ -192,6 +208,7 @@ Status Relay::all_to_all(const void* in, void* out, std::size_t count, collectiv
   const std::size_t bytes = count * collective::element_bytes(dtype);
   job.in = tensor(in, ranks, bytes);
   job.out = tensor(out, ranks, bytes);
+  job.own_in = job.own_out = job.rank;
   job.doorbell.bytes = bytes * ranks;
   return start(*holds_, job, stream);
 }
@@ -214,13 +231,12 @@ std::optional<Round> Relay::next() const noexcept {
   const Request request = Request::unpacked(bell.what);
   round.collective = static_cast<collective::Collective>(request.collective);
   round.dtype = static_cast<collective::DType>(request.dtype);
-  round.op = static_cast<collective::Op>(request.op);
   round.root = static_cast<int>(request.root);
   round.count = bell.count;
   round.begins = request.operation != 0;
   round.bytes = bell.bytes;
-  round.out = holds_->windows_out.host() + window;
-  round.in = holds_->windows_in.host() + window;
+  round.out = holds_->windows_out.data() + window;
+  round.in = holds_->windows_in.data() + window;
   if (round.collective == collective::Collective::kAllGather) {
     round.in = round.out + static_cast<std::size_t>(holds_->options.rank) * round.count * element_bytes(round.dtype);
   }

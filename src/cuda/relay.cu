@@ -1,12 +1,12 @@
-// One kernel does one collective that the host carries: copy a piece of the tensor into a window of pinned memory, ring
-// the doorbell, wait for the release word, take the result out of a window. The next piece is copied and rung for
-// before the results of this one are waited for.
+// One kernel does one collective that the host carries: copy a piece of the tensor into a window, ring the doorbell,
+// wait for the release word, take the result out of a window. The next piece is copied and rung for before the results
+// of this one are waited for.
 //
 // Memory order. The threads of a block store to the window, come to a barrier, and one of them fences at system scope
 // and counts the block in. The last block to be counted stores the doorbell, its sequence with release; the host
 // acquires that. The other way: the host stores results, then the release word; one thread of the first block acquires
-// it at system scope and passes it on to the other blocks through a word in device memory. Windows are read past the
-// first-level cache.
+// it at system scope and passes it on to the other blocks through a word in device memory, which one thread of each
+// acquires before a barrier.
 #include <cuda_runtime.h>
 
 #include "cuda/arithmetic.cuh"
@@ -21,7 +21,9 @@ namespace {
 
 constexpr std::uint64_t kFailed = ~std::uint64_t{0};
 
-/// A round's piece of each part: [offset, offset + bytes) of it.
+/// A round's piece of each part: [offset, offset + bytes) of it. In windows the pieces of all rounds lie alike, as far
+/// apart as the longest one is long: those who are still taking one round out do not meet those who fill the next but
+/// one.
 struct RelayPiece {
   std::uint64_t offset;
   std::uint64_t bytes;
@@ -32,52 +34,55 @@ __device__ RelayPiece piece_of(const RelayJob& job, std::uint64_t part_bytes, st
   return {offset, min(job.piece_bytes, part_bytes - min(part_bytes, offset))};
 }
 
+__device__ std::uint64_t first_of_grid() { return std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+__device__ std::uint64_t threads_of_grid() { return std::uint64_t{gridDim.x} * blockDim.x; }
+
+// What is in a window was not written by this GPU, and the same addresses had something else before: windows are read
+// by strong loads, past all caches. (Weak ones gave old bytes of pinned memory, now and then.)
+struct FromTensor {
+  static __device__ Unit unit(const std::byte* from) { return *reinterpret_cast<const Unit*>(from); }
+  template <class Element>
+  static __device__ Element element(const std::byte* from) {
+    return *reinterpret_cast<const Element*>(from);
+  }
+};
+struct FromWindow {
+  static __device__ Unit unit(const std::byte* from) {
+    Unit unit;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(unit.words[0]), "=r"(unit.words[1]), "=r"(unit.words[2]), "=r"(unit.words[3])
+                 : "l"(from)
+                 : "memory");
+    return unit;
+  }
+  template <class Element>
+  static __device__ Element element(const std::byte* from) {
+    return *reinterpret_cast<const volatile Element*>(from);
+  }
+};
+
 /// All threads of the grid copy `bytes` bytes, 16 at a time where both lie so, else by elements of two bytes or one.
-/// @param load how 16 bytes are read
-template <typename Load>
-__device__ void copy_by_grid(std::byte* to, const std::byte* from, std::uint64_t bytes, const Load& load) {
-  const std::uint64_t first = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
+template <class From>
+__device__ void copy_by_grid(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  const std::uint64_t first = first_of_grid();
+  const std::uint64_t threads = threads_of_grid();
   const auto both = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
   std::uint64_t whole = 0;
   if (both % kUnitBytes == 0) {
     whole = bytes / kUnitBytes * kUnitBytes;
     for (std::uint64_t at = first * kUnitBytes; at < whole; at += threads * kUnitBytes) {
-      *reinterpret_cast<Unit*>(to + at) = load(from + at);
+      *reinterpret_cast<Unit*>(to + at) = From::unit(from + at);
     }
   }
   if ((both | bytes) % 2 == 0) {
     for (std::uint64_t at = whole + first * 2; at < bytes; at += threads * 2) {
-      *reinterpret_cast<std::uint16_t*>(to + at) = *reinterpret_cast<const volatile std::uint16_t*>(from + at);
+      *reinterpret_cast<std::uint16_t*>(to + at) = From::template element<std::uint16_t>(from + at);
     }
     return;
   }
   for (std::uint64_t at = whole + first; at < bytes; at += threads) {
-    to[at] = std::byte{*reinterpret_cast<const volatile unsigned char*>(from + at)};
+    to[at] = std::byte{From::template element<unsigned char>(from + at)};
   }
-}
-
-__device__ Unit load_own(const std::byte* from) { return *reinterpret_cast<const Unit*>(from); }
-__device__ Unit load_window(const std::byte* from) {
-  Unit unit;
-  asm volatile("ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(unit.words[0]), "=r"(unit.words[1]), "=r"(unit.words[2]), "=r"(unit.words[3])
-               : "l"(from)
-               : "memory");
-  return unit;
-}
-
-/// A unit of elements that lie on no boundary of 16 bytes; zeros behind the end.
-template <class Storage>
-__device__ Unit load_elements(const std::byte* from, std::size_t unit, std::size_t count) {
-  constexpr std::size_t kElements = kUnitBytes / sizeof(Storage);
-  Storage elements[kElements] = {};
-  for (std::size_t i = 0; i < kElements && unit * kElements + i < count; ++i) {
-    elements[i] = reinterpret_cast<const volatile Storage*>(from)[unit * kElements + i];
-  }
-  Unit whole;
-  memcpy(&whole, elements, sizeof whole);
-  return whole;
 }
 
 /// A kernel's talk with the host, the same for all blocks.
@@ -104,7 +109,7 @@ class Relayed {
   }
 
   /// All blocks have filled their share of the window: then the doorbell rings. By all threads.
-  __device__ void ring(std::uint64_t round, std::uint64_t count) {
+  __device__ void ring(std::uint64_t round, std::uint64_t what, std::uint64_t count) {
     __syncthreads();
     if (threadIdx.x != 0) return;
     const std::uint64_t number = first_ + round;
@@ -114,10 +119,9 @@ class Relayed {
     filled = 0;
     __threadfence_system();
     Doorbell& bell = job_.board->doorbells[number % kDoorbells];
-    const Doorbell& like = job_.doorbell;
     store_word(&bell.count, count);
-    store_word(&bell.bytes, like.bytes);
-    store_word(&bell.what, round == 0 ? like.what : like.what & ~kBeginsOperation);
+    store_word(&bell.bytes, job_.doorbell.bytes);
+    store_word(&bell.what, round == 0 ? what : what & ~kBeginsOperation);
     store_word(&times(round).rung_ns, wall_clock_ns());
     release_word(&bell.sequence, number + 1);
   }
@@ -128,6 +132,7 @@ class Relayed {
     __syncthreads();
     if (threadIdx.x == 0) came = blockIdx.x == 0 ? await_host(first_ + round + 1) : await_block(first_ + round + 1);
     __syncthreads();
+    note(times(round).released_ns);
     return came;
   }
 
@@ -174,84 +179,127 @@ class Relayed {
   std::uint64_t first_;
 };
 
+/// Copies a round's pieces out of the tensor, to where the host expects them, and rings. By all threads.
+__device__ void fill(const RelayJob& job, Relayed& relay, std::uint64_t round) {
+  relay.note(relay.times(round).begun_ns);
+  const RelayPiece piece = piece_of(job, job.in.part_bytes, round);
+  std::byte* to =
+      job.gathers ? relay.window(job.windows_out, round) + job.rank * piece.bytes : relay.window(job.windows_in, round);
+  for (std::uint32_t part = 0; part < job.in.parts; ++part) {
+    copy_by_grid<FromTensor>(to + part * job.piece_bytes, job.in.data + part * job.in.part_bytes + piece.offset,
+                             piece.bytes);
+  }
+  relay.ring(round, job.doorbell.what, job.doorbell.count);
+}
+
 /// @param take of a round: moves its results out of the window
 template <typename Take>
 __device__ void relay_rounds(const RelayJob& job, const Take& take) {
   Relayed relay(job);
   if (relay.is_over()) return;
-  const auto fill = [&](std::uint64_t round) {
-    relay.note(relay.times(round).begun_ns);
-    const RelayPiece piece = piece_of(job, job.in.part_bytes, round);
-    std::byte* to = job.gathers ? relay.window(job.windows_out, round) + job.rank * piece.bytes
-                                : relay.window(job.windows_in, round);
-    for (std::uint32_t part = 0; part < job.in.parts; ++part) {
-      copy_by_grid(to + part * piece.bytes, job.in.data + part * job.in.part_bytes + piece.offset, piece.bytes,
-                   load_own);
-    }
-    const std::uint64_t bytes = job.in.parts != 0 ? piece.bytes : piece_of(job, job.out.part_bytes, round).bytes;
-    relay.ring(round, bytes / job.element_bytes);
-  };
-  std::uint64_t round = 0;
-  fill(0);
-  for (; round < job.rounds; ++round) {
-    if (round + 1 < job.rounds) fill(round + 1);
+  fill(job, relay, 0);
+  for (std::uint64_t round = 0; round < job.rounds; ++round) {
+    if (round + 1 < job.rounds) fill(job, relay, round + 1);
     if (!relay.await(round)) break;
-    relay.note(relay.times(round).released_ns);
     take(round, relay.window(job.windows_out, round));
     relay.note(relay.times(round).taken_ns);
   }
   relay.leave(job.rounds);
 }
 
+/// This rank's own part does not come from the host: it never went there.
 __global__ void __launch_bounds__(512) relay(const __grid_constant__ RelayJob job) {
   relay_rounds(job, [&](std::uint64_t round, const std::byte* window) {
     const RelayPiece piece = piece_of(job, job.out.part_bytes, round);
     for (std::uint32_t part = 0; part < job.out.parts; ++part) {
       std::byte* to = job.out.data + part * job.out.part_bytes + piece.offset;
-      if (!job.gathers || part != job.rank) {
-        copy_by_grid(to, window + part * piece.bytes, piece.bytes, load_window);
-      } else if (const std::byte* own = job.in.data + piece.offset; own != to) {
-        copy_by_grid(to, own, piece.bytes, load_own);
+      const std::byte* own = job.in.data + job.own_in * job.in.part_bytes + piece.offset;
+      if (part != job.own_out) {
+        copy_by_grid<FromWindow>(to, window + part * job.piece_bytes, piece.bytes);
+      } else if (own != to) {
+        copy_by_grid<FromTensor>(to, own, piece.bytes);
       }
     }
   });
 }
 
-/// Of `out` there is one part, and in the window one piece for each rank; this rank's own is taken from its tensor.
+/// The sum of one unit over all ranks, in their order: this rank's own is `mine`, the others' lie `stride` bytes apart.
+template <class Type>
+__device__ Unit sum_of_unit(const RelayJob& job, collective::Op op, const Unit& mine, const std::byte* window,
+                            std::uint64_t stride, std::size_t unit) {
+  Sum<Type> sum;
+  for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
+    const bool own = rank == job.rank;
+    sum.add(op, rank == 0, own ? mine : FromWindow::unit(window + rank * stride + unit * kUnitBytes));
+  }
+  return sum.result(op, job.ranks);
+}
+
+/// One-shot all-reduce, and reduce-scatter. Of `out` there is one part, and in the window one piece for each rank.
 template <class Type>
 __global__ void __launch_bounds__(512) relay_sum(const __grid_constant__ RelayJob job, collective::Op op) {
   using Storage = typename Type::Storage;
   relay_rounds(job, [&](std::uint64_t round, const std::byte* window) {
     const RelayPiece piece = piece_of(job, job.out.part_bytes, round);
-    const std::size_t count = piece.bytes / sizeof(Storage);
-    const std::byte* own = job.in.data + piece.offset;
+    const std::byte* own = job.in.data + job.own_in * job.in.part_bytes + piece.offset;
     std::byte* to = job.out.data + piece.offset;
-    const bool aligned =
-        ((reinterpret_cast<std::uintptr_t>(own) | reinterpret_cast<std::uintptr_t>(to)) % kUnitBytes) == 0;
-    const Tensor<Storage> mine(own, to, count, aligned);
-    const std::size_t threads = std::size_t{gridDim.x} * blockDim.x;
-    for (std::size_t unit = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; unit < units_of<Type>(count);
-         unit += threads) {
-      Sum<Type> sum;
-      for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
-        const std::byte* theirs = window + rank * piece.bytes;
-        Unit data;
-        if (rank == job.rank) {
-          data = mine.load(unit);
-        } else if (piece.bytes % kUnitBytes == 0) {
-          data = load_window(theirs + unit * kUnitBytes);
-        } else {
-          data = load_elements<Storage>(theirs, unit, count);
-        }
-        sum.add(op, rank == 0, data);
-      }
-      mine.store(unit, sum.result(op, job.ranks));
+    const auto both = reinterpret_cast<std::uintptr_t>(own) | reinterpret_cast<std::uintptr_t>(to);
+    const Tensor<Storage> tensor(own, to, piece.bytes / sizeof(Storage), both % kUnitBytes == 0);
+    const std::size_t units = (piece.bytes + kUnitBytes - 1) / kUnitBytes;
+    for (std::size_t unit = first_of_grid(); unit < units; unit += threads_of_grid()) {
+      tensor.store(unit, sum_of_unit<Type>(job, op, tensor.load(unit), window, job.piece_bytes, unit));
     }
   });
 }
 
+/// Two-shot all-reduce: for each piece an all-to-all of its chunks, one for each rank, and an all-gather of their sums.
+/// A piece takes two rounds, one after the other; chunks are whole units, so the last ones reach behind the tensor.
+template <class Type>
+__global__ void __launch_bounds__(512) relay_two_shot(const __grid_constant__ RelayJob job, collective::Op op) {
+  Relayed relay(job);
+  if (relay.is_over()) return;
+  const Request like = Request::unpacked(job.doorbell.what);
+  const std::uint64_t scatter = job.doorbell.what;
+  const std::uint64_t gather =
+      Request{static_cast<std::uint8_t>(collective::Collective::kAllGather), like.dtype, like.op, 0, 0}.packed();
+  const std::uint64_t count = job.doorbell.count;
+  const std::uint64_t chunk = count * job.element_bytes;
+  for (std::uint64_t at = 0; at < job.rounds; at += 2) {
+    const RelayPiece piece = piece_of(job, job.in.part_bytes, at / 2);
+    std::byte* pieces = relay.window(job.windows_in, at);
+    relay.note(relay.times(at).begun_ns);
+    copy_by_grid<FromTensor>(pieces, job.in.data + piece.offset, piece.bytes);
+    relay.ring(at, scatter, count);
+    if (!relay.await(at)) break;
+
+    const std::byte* scattered = relay.window(job.windows_out, at);
+    std::byte* gathered = relay.window(job.windows_out, at + 1);
+    const auto* own = reinterpret_cast<const Unit*>(pieces + job.rank * chunk);
+    auto* sums = reinterpret_cast<Unit*>(gathered + job.rank * chunk);
+    for (std::size_t unit = first_of_grid(); unit < chunk / kUnitBytes; unit += threads_of_grid()) {
+      sums[unit] = sum_of_unit<Type>(job, op, own[unit], scattered, chunk, unit);
+    }
+    relay.note(relay.times(at).taken_ns);
+    relay.note(relay.times(at + 1).begun_ns);
+    relay.ring(at + 1, gather, count);
+    if (!relay.await(at + 1)) break;
+    copy_by_grid<FromWindow>(job.out.data + piece.offset, gathered, piece.bytes);
+    relay.note(relay.times(at + 1).taken_ns);
+  }
+  relay.leave(job.rounds);
+}
+
 using SumKernel = void (*)(RelayJob, collective::Op);
 const SumKernel kSums[] = {&relay_sum<Float32>, &relay_sum<Float16>, &relay_sum<Bfloat16>, &relay_sum<Int32>};
+const SumKernel kTwoShots[] = {&relay_two_shot<Float32>, &relay_two_shot<Float16>, &relay_two_shot<Bfloat16>,
+                               &relay_two_shot<Int32>};
+
+int launch_one_of(const SumKernel* kernels, const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
+                  Stream stream) noexcept {
+  RelayJob parameter = job;
+  void* parameters[] = {&parameter, &op};
+  return launch(reinterpret_cast<const void*>(kernels[static_cast<std::size_t>(dtype) - 1]), parameters, grid, stream);
+}
 
 }  // namespace
 
@@ -263,15 +311,20 @@ int launch_relay(const RelayJob& job, Grid grid, Stream stream) noexcept {
 
 int launch_relay_sum(const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
                      Stream stream) noexcept {
-  RelayJob parameter = job;
-  void* parameters[] = {&parameter, &op};
-  return launch(reinterpret_cast<const void*>(kSums[static_cast<std::size_t>(dtype) - 1]), parameters, grid, stream);
+  return launch_one_of(kSums, job, dtype, op, grid, stream);
+}
+
+int launch_relay_two_shot(const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
+                          Stream stream) noexcept {
+  return launch_one_of(kTwoShots, job, dtype, op, grid, stream);
 }
 
 int load_relay_kernels() noexcept {
   cudaError_t error = load(reinterpret_cast<const void*>(&relay));
-  for (const SumKernel kernel : kSums) {
-    if (error == cudaSuccess) error = load(reinterpret_cast<const void*>(kernel));
+  for (const auto& kernels : {kSums, kTwoShots}) {
+    for (int type = 0; type < 4; ++type) {
+      if (error == cudaSuccess) error = load(reinterpret_cast<const void*>(kernels[type]));
+    }
   }
   return error;
 }

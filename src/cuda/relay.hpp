@@ -27,17 +27,17 @@ struct RelayOptions {
   int device = 0;
   Ps operation_bound = 60 * kSecond;                ///< of each wait for the host on the GPU
   std::size_t window_bytes = std::size_t{4} << 20;  ///< what a round brings or takes at most; a multiple of 256
-  /// All-reduces of at most so many bytes of all ranks together are sums on the GPU of what the host gathers; larger
-  /// ones the host reduces.
-  std::size_t most_summed_bytes = std::size_t{1} << 20;
+  bool windows_on_gpu = false;                      ///< else in pinned host memory
+  /// The largest all-reduce of more than two ranks that takes one round instead of two for each piece.
+  std::size_t one_shot_bytes = std::size_t{32} << 10;
 };
 
-/// One round, as a kernel asked for it. The same on all ranks.
+/// One round, as a kernel asked for it; the same on all ranks. One of all-gather (in place), all-to-all (of which this
+/// rank's own block may stay away), broadcast (likewise at the root) and barrier.
 struct Round {
   std::uint64_t number = 0;  ///< from 1
   collective::Collective collective = collective::Collective::kBarrier;
   collective::DType dtype = collective::DType::kFloat32;
-  collective::Op op = collective::Op::kSum;
   int root = 0;
   std::size_t count = 0;    ///< as collective::Shape counts
   bool begins = false;      ///< an operation, which may take several rounds

@@ -18,6 +18,8 @@ struct RelayTensor {
   std::uint64_t part_bytes = 0;
 };
 
+inline constexpr std::uint32_t kNoPart = ~std::uint32_t{0};
+
 struct RelayJob {
   RelayBoard* board = nullptr;      ///< as mapped in the GPU, like the windows
   RelayState* state = nullptr;      ///< device memory
@@ -26,15 +28,18 @@ struct RelayJob {
   std::uint64_t window_bytes = 0;
   RelayTensor in;  ///< only read
   RelayTensor out;
-  std::uint64_t piece_bytes = 0;  ///< of each part, and round
+  std::uint64_t piece_bytes = 0;  ///< of each part, and round: whole units
   std::uint64_t rounds = 0;
   Doorbell doorbell{};  ///< all that is the same in every round
   std::uint32_t element_bytes = 1;
   std::uint64_t bound_ns = 0;  ///< of one wait, by the GPU's wall clock
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
-  /// The host gathers in place: a piece goes to this rank's part of the results' window at once, and is not taken out.
+  /// The host gathers in place: a piece goes to this rank's part of the results' window at once.
   bool gathers = false;
+  /// The part of `out` that is a part of this rank's own `in`, and which one of that; kNoPart: none is.
+  std::uint32_t own_out = kNoPart;
+  std::uint32_t own_in = 0;
 };
 
 /// Fills windows, rings, waits, and empties them. Returns a cudaError_t, as the launch gave it.
@@ -42,6 +47,9 @@ struct RelayJob {
 /// The same where each round's window brings the pieces of all ranks, and `out` is their sum in rank order.
 [[nodiscard]] int launch_relay_sum(const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
                                    Stream stream) noexcept;
+/// All-reduce in two rounds for each piece: the chunks of all ranks to who sums them, and the sums to all.
+[[nodiscard]] int launch_relay_two_shot(const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
+                                        Stream stream) noexcept;
 [[nodiscard]] int load_relay_kernels() noexcept;
 
 }  // namespace tensorwire::cuda

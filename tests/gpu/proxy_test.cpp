@@ -1,5 +1,6 @@
 // The path by a proxy thread: tensors of all sizes and alignments, rounds, graphs in any order, delays, aborts. What is
 // the same on every path is in c_api_test.cpp.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -64,8 +65,12 @@ TEST_P(GpuProxy, AnySizeTypeOperatorAndAlignment) {
           std::vector<std::byte> got(input.size());
           expect_ok(cudaMemcpyAsync(got.data(), to, got.size(), cudaMemcpyDeviceToHost, rank.stream), "copy out");
           rank.synchronize();
-          ASSERT_EQ(got, expected_of(seed, rank.ranks, count, type.dtype, op))
-              << count << " elements, shift " << shift << ": " << rank.line();
+          const std::vector<std::byte> expected = expected_of(seed, rank.ranks, count, type.dtype, op);
+          const auto wrong = std::ranges::mismatch(got, expected).in1 - got.begin();
+          ASSERT_EQ(static_cast<std::size_t>(wrong), expected.size())
+              << count << " elements of type " << static_cast<int>(type.dtype) << ", case " << seed << ", rank "
+              << rank.rank << ": " << rank.line() << ::testing::PrintToString(first(got, 32)) << ", expected "
+              << ::testing::PrintToString(first(expected, 32));
         }
       }
     }

@@ -34,12 +34,13 @@ PointerAttribute driver_in_process() noexcept {
   static std::atomic<std::uint64_t> looked_at{0};
   if (const PointerAttribute known = found.load(std::memory_order_acquire)) return known;
   const std::uint64_t loads = loads_so_far();
-  if (looked_at.load(std::memory_order_relaxed) == loads) return nullptr;
+  // Another thread may have found it between the two looks.
+  if (looked_at.load(std::memory_order_acquire) == loads) return found.load(std::memory_order_acquire);
   if (void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
     found.store(reinterpret_cast<PointerAttribute>(::dlsym(driver, "cuPointerGetAttribute")),
                 std::memory_order_release);
   }
-  looked_at.store(loads, std::memory_order_relaxed);
+  looked_at.store(loads, std::memory_order_release);
   return found.load(std::memory_order_acquire);
 }
 

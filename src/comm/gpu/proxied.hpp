@@ -28,16 +28,20 @@ class Proxied {
   cuda::Status launch(const cuda::AddNorm& what, collective::DType dtype, cuda::Stream stream) noexcept;
 
   [[nodiscard]] const Proxy& proxy() const noexcept { return *proxy_; }
-  [[nodiscard]] const cuda::Relay& relay() const noexcept { return relay_; }
   /// This rank gives up, or `peer` is gone.
   void abort(int peer) noexcept;
   [[nodiscard]] std::optional<CommError> failure() const;
 
  private:
+  /// With windows on the GPU where all ranks' HCAs reach them there.
+  void make_relay(int device, const CommOptions& options);
+  /// Empty, or why the HCA does not take the windows.
+  [[nodiscard]] std::string register_windows();
+
   bootstrap::Group& group_;
-  cuda::Relay relay_;
-  cuda::Communicator alone_;  ///< of this rank only: what follows an all-reduce
-  std::unique_ptr<Communicator> carrier_;
+  cuda::Communicator alone_;               ///< of this rank only: what follows an all-reduce
+  std::unique_ptr<Communicator> carrier_;  ///< its queue pairs end before the windows
+  std::unique_ptr<cuda::Relay> relay_;
   std::unique_ptr<Proxy> proxy_;  ///< last: it uses the others
 };
 

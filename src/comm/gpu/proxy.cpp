@@ -1,5 +1,6 @@
 #include "comm/gpu/proxy.hpp"
 
+#include <fmt/format.h>
 #include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 
 namespace tensorwire::comm {
 
@@ -30,6 +32,11 @@ void nap() noexcept {
   ::nanosleep(&length, nullptr);
 }
 
+std::uint64_t median(std::vector<std::uint64_t>& of) noexcept {
+  std::ranges::nth_element(of, of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2));
+  return of[of.size() / 2];
+}
+
 Call call_of(const cuda::Round& round) noexcept {
   Call call;
   call.collective = round.collective;
@@ -37,7 +44,6 @@ Call call_of(const cuda::Round& round) noexcept {
   call.out = round.out;
   call.count = round.count;
   call.dtype = round.dtype;
-  call.op = round.op;
   call.root = round.root;
   return call;
 }
@@ -55,6 +61,24 @@ Proxy::~Proxy() {
   stopping_ = true;
   relay_.fail(-1);
   thread_.join();
+  log_info(describe());
+}
+
+std::string Proxy::describe() const {
+  std::vector<std::uint64_t> fills, waits, carries, takes;
+  for (const RoundTrace& round : rounds()) {
+    const cuda::RelayTimes gpu = relay_.times(round.number);
+    if (gpu.taken_ns < gpu.begun_ns) continue;  // it is being written over
+    fills.push_back(gpu.rung_ns - gpu.begun_ns);
+    waits.push_back(gpu.released_ns - gpu.rung_ns);
+    carries.push_back(round.carried_ns - round.seen_ns);
+    takes.push_back(gpu.taken_ns - gpu.released_ns);
+  }
+  if (fills.empty()) return "proxy: no rounds";
+  return fmt::format(
+      "proxy: {} operations; median of the last {} rounds: the GPU fills {} ns, waits {} ns ({} ns of "
+      "which the host carries), takes {} ns",
+      operations(), fills.size(), median(fills), median(waits), median(carries), median(takes));
 }
 
 void Proxy::serve() noexcept {

@@ -45,6 +45,8 @@ class Proxy {
   [[nodiscard]] std::optional<CommError> failure() const;
   [[nodiscard]] std::uint64_t operations() const noexcept { return operations_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+  /// One line for people: where the time of the last rounds went.
+  [[nodiscard]] std::string describe() const;
   /// The last rounds, from old to new.
   [[nodiscard]] std::vector<RoundTrace> rounds() const;
 
