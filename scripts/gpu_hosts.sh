@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a program as one rank in each of two network namespaces that a veth pair joins: two hosts on one machine. Needs root
 # and iproute2. {rank} in the arguments becomes 0 and 1. The environment says the rank as torchrun does, and names the
-# user-space HCA of the veth; NCCL takes them for two hosts.
+# first of four user-space HCAs of the veth; NCCL takes them for two hosts.
 # usage: gpu_hosts.sh PROGRAM ARGUMENTS...
 set -euo pipefail
 
@@ -26,7 +26,9 @@ done
 ip -n "${names[0]}" link add tw0 type veth peer name tw1 netns "${names[1]}" || fail "veth pairs are not allowed here"
 for rank in 0 1; do
   ip -n "${names[$rank]}" link set "tw$rank" mtu "${GPU_HOSTS_MTU:-9000}" up
-  ip -n "${names[$rank]}" address add "10.77.0.$((rank + 1))/24" dev "tw$rank"
+  for rail in 0 1 2 3; do  # an HCA for each address: soft1 to soft4
+    ip -n "${names[$rank]}" address add "10.77.$rail.$((rank + 1))/24" dev "tw$rank"
+  done
 done
 
 pids=()

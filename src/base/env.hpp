@@ -43,6 +43,7 @@ inline constexpr auto kVariables = std::to_array<Variable>({
     {"TENSORWIRE_PATH", "auto", "how operations on GPU memory travel: auto, peer (between GPUs, or an error), proxy (pinned memory, carried by a thread) or host (copies by each call)"},
     {"TENSORWIRE_PCAP", "none", "file to which the soft HCA writes every packet it sends and receives; %p becomes the process id"},
     {"TENSORWIRE_PROXY_CPUS", "those of the GPU's NUMA node", "processors that a GPU's proxy thread may run on, as 2-5,8"},
+    {"TENSORWIRE_RAILS", "the communicator's device", "RDMA devices, as soft1,soft2, that share out tensors of a GPU; as many on all ranks, at most 4"},
     {"TENSORWIRE_RCVBUF", "8MiB", "receive buffer of the soft HCA as SO_RCVBUF counts it, as far as the system allows"},
     {"TENSORWIRE_SECRET", "none", "shared secret that every rank must prove to know at the rendezvous; never logged"},
     {"TENSORWIRE_SECRET_FILE", "none", "file whose first line is that secret"},

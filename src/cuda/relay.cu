@@ -90,9 +90,10 @@ class Relayed {
  public:
   __device__ explicit Relayed(const RelayJob& job) : job_(job), first_(load_word(&job.state->rung)) {}
 
-  /// Whether there is nothing to begin any more. By all threads.
+  /// Whether there is nothing to begin any more. By all threads. The host's word is not asked here: across PCIe that
+  /// takes a microsecond, and whoever waits for a release hears it.
   [[nodiscard]] __device__ bool is_over() const {
-    const bool over = load_word(&job_.state->error) != 0 || load_word(&job_.board->release.failed) != 0;
+    const bool over = threadIdx.x == 0 && load_word(&job_.state->error) != 0;
     if (__syncthreads_or(over) == 0) return false;
     if (blockIdx.x == 0 && threadIdx.x == 0) release_word(&job_.state->go, kFailed);  // blocks that did not see it
     return true;
@@ -182,11 +183,11 @@ class Relayed {
 /// Copies a round's pieces out of the tensor, to where the host expects them, and rings. By all threads.
 __device__ void fill(const RelayJob& job, Relayed& relay, std::uint64_t round) {
   relay.note(relay.times(round).begun_ns);
-  const RelayPiece piece = piece_of(job, job.in.part_bytes, round);
-  std::byte* to =
-      job.gathers ? relay.window(job.windows_out, round) + job.rank * piece.bytes : relay.window(job.windows_in, round);
+  const RelayPiece piece = piece_of(job, job.in.bytes, round);
+  std::byte* to = job.gathers ? relay.window(job.windows_out, round) + job.rank * job.piece_bytes
+                              : relay.window(job.windows_in, round);
   for (std::uint32_t part = 0; part < job.in.parts; ++part) {
-    copy_by_grid<FromTensor>(to + part * job.piece_bytes, job.in.data + part * job.in.part_bytes + piece.offset,
+    copy_by_grid<FromTensor>(to + part * job.piece_bytes, job.in.data + part * job.in.stride + piece.offset,
                              piece.bytes);
   }
   relay.ring(round, job.doorbell.what, job.doorbell.count);
@@ -208,12 +209,13 @@ __device__ void relay_rounds(const RelayJob& job, const Take& take) {
 }
 
 /// This rank's own part does not come from the host: it never went there.
-__global__ void __launch_bounds__(512) relay(const __grid_constant__ RelayJob job) {
+__global__ void __launch_bounds__(512) relay(const __grid_constant__ RelayJobs jobs) {
+  const RelayJob& job = jobs.rail[blockIdx.y];
   relay_rounds(job, [&](std::uint64_t round, const std::byte* window) {
-    const RelayPiece piece = piece_of(job, job.out.part_bytes, round);
+    const RelayPiece piece = piece_of(job, job.out.bytes, round);
     for (std::uint32_t part = 0; part < job.out.parts; ++part) {
-      std::byte* to = job.out.data + part * job.out.part_bytes + piece.offset;
-      const std::byte* own = job.in.data + job.own_in * job.in.part_bytes + piece.offset;
+      std::byte* to = job.out.data + part * job.out.stride + piece.offset;
+      const std::byte* own = job.in.data + job.own_in * job.in.stride + piece.offset;
       if (part != job.own_out) {
         copy_by_grid<FromWindow>(to, window + part * job.piece_bytes, piece.bytes);
       } else if (own != to) {
@@ -237,11 +239,12 @@ __device__ Unit sum_of_unit(const RelayJob& job, collective::Op op, const Unit& 
 
 /// One-shot all-reduce, and reduce-scatter. Of `out` there is one part, and in the window one piece for each rank.
 template <class Type>
-__global__ void __launch_bounds__(512) relay_sum(const __grid_constant__ RelayJob job, collective::Op op) {
+__global__ void __launch_bounds__(512) relay_sum(const __grid_constant__ RelayJobs jobs, collective::Op op) {
   using Storage = typename Type::Storage;
+  const RelayJob& job = jobs.rail[blockIdx.y];
   relay_rounds(job, [&](std::uint64_t round, const std::byte* window) {
-    const RelayPiece piece = piece_of(job, job.out.part_bytes, round);
-    const std::byte* own = job.in.data + job.own_in * job.in.part_bytes + piece.offset;
+    const RelayPiece piece = piece_of(job, job.out.bytes, round);
+    const std::byte* own = job.in.data + job.own_in * job.in.stride + piece.offset;
     std::byte* to = job.out.data + piece.offset;
     const auto both = reinterpret_cast<std::uintptr_t>(own) | reinterpret_cast<std::uintptr_t>(to);
     const Tensor<Storage> tensor(own, to, piece.bytes / sizeof(Storage), both % kUnitBytes == 0);
@@ -255,7 +258,8 @@ __global__ void __launch_bounds__(512) relay_sum(const __grid_constant__ RelayJo
 /// Two-shot all-reduce: for each piece an all-to-all of its chunks, one for each rank, and an all-gather of their sums.
 /// A piece takes two rounds, one after the other; chunks are whole units, so the last ones reach behind the tensor.
 template <class Type>
-__global__ void __launch_bounds__(512) relay_two_shot(const __grid_constant__ RelayJob job, collective::Op op) {
+__global__ void __launch_bounds__(512) relay_two_shot(const __grid_constant__ RelayJobs jobs, collective::Op op) {
+  const RelayJob& job = jobs.rail[blockIdx.y];
   Relayed relay(job);
   if (relay.is_over()) return;
   const Request like = Request::unpacked(job.doorbell.what);
@@ -265,7 +269,7 @@ __global__ void __launch_bounds__(512) relay_two_shot(const __grid_constant__ Re
   const std::uint64_t count = job.doorbell.count;
   const std::uint64_t chunk = count * job.element_bytes;
   for (std::uint64_t at = 0; at < job.rounds; at += 2) {
-    const RelayPiece piece = piece_of(job, job.in.part_bytes, at / 2);
+    const RelayPiece piece = piece_of(job, job.in.bytes, at / 2);
     std::byte* pieces = relay.window(job.windows_in, at);
     relay.note(relay.times(at).begun_ns);
     copy_by_grid<FromTensor>(pieces, job.in.data + piece.offset, piece.bytes);
@@ -289,34 +293,40 @@ __global__ void __launch_bounds__(512) relay_two_shot(const __grid_constant__ Re
   relay.leave(job.rounds);
 }
 
-using SumKernel = void (*)(RelayJob, collective::Op);
+using SumKernel = void (*)(RelayJobs, collective::Op);
 const SumKernel kSums[] = {&relay_sum<Float32>, &relay_sum<Float16>, &relay_sum<Bfloat16>, &relay_sum<Int32>};
 const SumKernel kTwoShots[] = {&relay_two_shot<Float32>, &relay_two_shot<Float16>, &relay_two_shot<Bfloat16>,
                                &relay_two_shot<Int32>};
 
-int launch_one_of(const SumKernel* kernels, const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
-                  Stream stream) noexcept {
-  RelayJob parameter = job;
+/// Blocks of one rail stand side by side, rails one above the other.
+int launch_rails(const void* kernel, void** parameters, Grid grid, std::uint32_t rails, Stream stream) noexcept {
+  return cudaLaunchKernel(kernel, dim3(grid.lanes, rails), dim3(grid.threads), parameters, 0, stream);
+}
+
+int launch_one_of(const SumKernel* kernels, const RelayJobs& jobs, collective::DType dtype, collective::Op op,
+                  Grid grid, Stream stream) noexcept {
+  RelayJobs parameter = jobs;
   void* parameters[] = {&parameter, &op};
-  return launch(reinterpret_cast<const void*>(kernels[static_cast<std::size_t>(dtype) - 1]), parameters, grid, stream);
+  const SumKernel kernel = kernels[static_cast<std::size_t>(dtype) - 1];
+  return launch_rails(reinterpret_cast<const void*>(kernel), parameters, grid, jobs.rails, stream);
 }
 
 }  // namespace
 
-int launch_relay(const RelayJob& job, Grid grid, Stream stream) noexcept {
-  RelayJob parameter = job;
+int launch_relay(const RelayJobs& jobs, Grid grid, Stream stream) noexcept {
+  RelayJobs parameter = jobs;
   void* parameters[] = {&parameter};
-  return launch(reinterpret_cast<const void*>(&relay), parameters, grid, stream);
+  return launch_rails(reinterpret_cast<const void*>(&relay), parameters, grid, jobs.rails, stream);
 }
 
-int launch_relay_sum(const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
+int launch_relay_sum(const RelayJobs& jobs, collective::DType dtype, collective::Op op, Grid grid,
                      Stream stream) noexcept {
-  return launch_one_of(kSums, job, dtype, op, grid, stream);
+  return launch_one_of(kSums, jobs, dtype, op, grid, stream);
 }
 
-int launch_relay_two_shot(const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
+int launch_relay_two_shot(const RelayJobs& jobs, collective::DType dtype, collective::Op op, Grid grid,
                           Stream stream) noexcept {
-  return launch_one_of(kTwoShots, job, dtype, op, grid, stream);
+  return launch_one_of(kTwoShots, jobs, dtype, op, grid, stream);
 }
 
 int load_relay_kernels() noexcept {

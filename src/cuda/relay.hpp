@@ -4,8 +4,8 @@
 // the other.
 //
 // A call launches one kernel on the caller's stream and returns. It may be captured into a graph. All ranks make the
-// same calls in the same order. One thread at a time launches; one other thread serves; fail() and failure() are for
-// any.
+// same calls in the same order. One thread at a time launches; one thread serves each rail; fail() and failure() are
+// for any.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,11 @@ struct RelayOptions {
   int rank = 0;
   int ranks = 1;
   int device = 0;
-  Ps operation_bound = 60 * kSecond;                ///< of each wait for the host on the GPU
-  std::size_t window_bytes = std::size_t{4} << 20;  ///< what a round brings or takes at most; a multiple of 256
-  bool windows_on_gpu = false;                      ///< else in pinned host memory
+  Ps operation_bound = 60 * kSecond;                      ///< of each wait for the host on the GPU
+  std::uint32_t rails = 1;                                ///< at most kMostRails
+  std::size_t least_slice_bytes = std::size_t{32} << 10;  ///< of a part: smaller ones are not shared out over rails
+  std::size_t window_bytes = std::size_t{4} << 20;        ///< what a round brings or takes at most; a multiple of 256
+  bool windows_on_gpu = false;                            ///< else in pinned host memory
   /// The largest all-reduce of more than two ranks that takes one round instead of two for each piece.
   std::size_t one_shot_bytes = std::size_t{32} << 10;
 };
@@ -68,16 +70,17 @@ class Relay {
   Status all_to_all(const void* in, void* out, std::size_t count, collective::DType dtype, Stream stream) noexcept;
   Status barrier(Stream stream) noexcept;
 
-  /// The memory that rounds read and write: to be registered.
-  [[nodiscard]] std::span<std::byte> windows_in() const noexcept;
-  [[nodiscard]] std::span<std::byte> windows_out() const noexcept;
+  [[nodiscard]] std::uint32_t rails() const noexcept;
+  /// The memory that a rail's rounds read and write: to be registered.
+  [[nodiscard]] std::span<std::byte> windows_in(std::uint32_t rail) const noexcept;
+  [[nodiscard]] std::span<std::byte> windows_out(std::uint32_t rail) const noexcept;
 
-  /// The round that a kernel rang for after the last one that was finished, if it has. Costs a load.
-  [[nodiscard]] std::optional<Round> next() const noexcept;
+  /// The round that a kernel rang for after the rail's last one that was finished, if it has. Costs a load.
+  [[nodiscard]] std::optional<Round> next(std::uint32_t rail) const noexcept;
   /// Its results are in `out`.
-  void finish(const Round& round) noexcept;
+  void finish(std::uint32_t rail, const Round& round) noexcept;
   /// When the GPU was where in a round: complete once the next one has been rung for, kept for kDoorbells rounds.
-  [[nodiscard]] RelayTimes times(std::uint64_t number) const noexcept;
+  [[nodiscard]] RelayTimes times(std::uint32_t rail, std::uint64_t number) const noexcept;
 
   /// Ends it for good: waiting kernels return within microseconds, later ones at once.
   void fail(int peer) noexcept;

@@ -8,9 +8,11 @@
 
 namespace tensorwire::cuda {
 
+/// Ways between the hosts that share out each tensor, as network cards of a GPU do.
+inline constexpr std::uint32_t kMostRails = 4;
 /// Requests in flight: a kernel asks for one round ahead of the one it waits for.
 inline constexpr std::uint32_t kRelayWindows = 2;
-/// Records of the FIFO. Kernels of one communicator run one after the other, so two would do.
+/// Records of a rail's FIFO. Kernels of one communicator run one after the other, so two would do.
 inline constexpr std::uint32_t kDoorbells = 16;
 
 /// What is done with a window, as one word that a kernel stores: collective, dtype, op and OperationKind in a byte
@@ -64,7 +66,7 @@ struct RelayBoard {
   RelayTimes times[kDoorbells];
 };
 
-/// In device memory: where a relay stands, and how the blocks of a kernel meet.
+/// In device memory: where a rail stands, and how the blocks of a kernel meet.
 struct RelayState {
   std::uint64_t rung;                   ///< rounds that were asked for by kernels that are over
   std::uint64_t go;                     ///< the round whose results all blocks may take

@@ -11,15 +11,17 @@
 
 namespace tensorwire::cuda {
 
-/// A tensor as a relay moves it: equal parts that lie one behind the other, of each of which a round takes a piece.
+/// A tensor as a rail moves it: of each of its parts the same slice.
 struct RelayTensor {
-  std::byte* data = nullptr;
-  std::uint32_t parts = 0;  ///< 0: there is none
-  std::uint64_t part_bytes = 0;
+  std::byte* data = nullptr;  ///< the slice of the first part
+  std::uint32_t parts = 0;    ///< 0: there is none
+  std::uint64_t stride = 0;   ///< bytes from part to part
+  std::uint64_t bytes = 0;    ///< of a slice
 };
 
 inline constexpr std::uint32_t kNoPart = ~std::uint32_t{0};
 
+/// What one rail does: it has windows, doorbells and a state of its own, and knows nothing of the others.
 struct RelayJob {
   RelayBoard* board = nullptr;      ///< as mapped in the GPU, like the windows
   RelayState* state = nullptr;      ///< device memory
@@ -28,7 +30,7 @@ struct RelayJob {
   std::uint64_t window_bytes = 0;
   RelayTensor in;  ///< only read
   RelayTensor out;
-  std::uint64_t piece_bytes = 0;  ///< of each part, and round: whole units
+  std::uint64_t piece_bytes = 0;  ///< of each slice, and round: whole units
   std::uint64_t rounds = 0;
   Doorbell doorbell{};  ///< all that is the same in every round
   std::uint32_t element_bytes = 1;
@@ -42,13 +44,18 @@ struct RelayJob {
   std::uint32_t own_in = 0;
 };
 
+struct RelayJobs {
+  RelayJob rail[kMostRails];
+  std::uint32_t rails = 1;  ///< that take part
+};
+
 /// Fills windows, rings, waits, and empties them. Returns a cudaError_t, as the launch gave it.
-[[nodiscard]] int launch_relay(const RelayJob& job, Grid grid, Stream stream) noexcept;
+[[nodiscard]] int launch_relay(const RelayJobs& jobs, Grid grid, Stream stream) noexcept;
 /// The same where each round's window brings the pieces of all ranks, and `out` is their sum in rank order.
-[[nodiscard]] int launch_relay_sum(const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
+[[nodiscard]] int launch_relay_sum(const RelayJobs& jobs, collective::DType dtype, collective::Op op, Grid grid,
                                    Stream stream) noexcept;
 /// All-reduce in two rounds for each piece: the chunks of all ranks to who sums them, and the sums to all.
-[[nodiscard]] int launch_relay_two_shot(const RelayJob& job, collective::DType dtype, collective::Op op, Grid grid,
+[[nodiscard]] int launch_relay_two_shot(const RelayJobs& jobs, collective::DType dtype, collective::Op op, Grid grid,
                                         Stream stream) noexcept;
 [[nodiscard]] int load_relay_kernels() noexcept;
 

@@ -122,8 +122,8 @@ class CudaSide final : public GpuSide {
   [[nodiscard]] cuda::Communicator::Journal journal() const override {
     if (communicator_ != nullptr) return communicator_->journal();
     cuda::Communicator::Journal journal;
-    if (proxied_ != nullptr) journal.operations = proxied_->proxy().operations();
-    if (proxied_ != nullptr) journal.bytes = proxied_->proxy().bytes();
+    if (proxied_ != nullptr) journal.operations = proxied_->first_proxy().operations();
+    if (proxied_ != nullptr) journal.bytes = proxied_->first_proxy().bytes();
     return journal;
   }
   void abort(int peer) noexcept override {

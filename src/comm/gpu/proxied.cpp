@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <sstream>
 
 #include "base/env.hpp"
 #include "base/error.hpp"
@@ -21,11 +22,13 @@ constexpr std::uint16_t kCarrier = 1 << 15;
 constexpr Ps kLongerOnGpu = 5 * kSecond;
 constexpr Ps kNever90Days = 90 * 24 * 3600 * kSecond;
 
-cuda::RelayOptions relay_options(const bootstrap::Group& group, int device, const CommOptions& options, bool on_gpu) {
+cuda::RelayOptions relay_options(const bootstrap::Group& group, int device, const CommOptions& options,
+                                 std::size_t rails, bool on_gpu) {
   cuda::RelayOptions made;
   made.rank = group.rank();
   made.ranks = group.world_size();
   made.device = device;
+  made.rails = static_cast<std::uint32_t>(rails);
   made.windows_on_gpu = on_gpu;
   made.operation_bound = options.operation_timeout == 0 ? kNever90Days : options.operation_timeout + kLongerOnGpu;
   return made;
@@ -41,11 +44,30 @@ cuda::CommunicatorOptions alone(int device) {
   return made;
 }
 
-CommOptions carrier_options(const CommOptions& options) {
+CommOptions carrier_options(const CommOptions& options, const std::string& device, std::size_t rail) {
   CommOptions made = options;
-  made.communicator_number |= kCarrier;
+  if (!device.empty()) made.device = device;
+  made.communicator_number = static_cast<std::uint16_t>(options.communicator_number | (kCarrier + rail));
   made.moves_only = true;
   return made;
+}
+
+/// TENSORWIRE_RAILS: a device for each rail. @throws Error
+std::vector<std::string> rail_devices(bootstrap::Group& group) {
+  std::vector<std::string> devices;
+  std::istringstream text{env::get("TENSORWIRE_RAILS").value_or("")};
+  for (std::string device; std::getline(text, device, ',');) devices.push_back(device);
+  if (devices.empty()) devices.emplace_back();
+  const std::array<std::byte, 1> mine{static_cast<std::byte>(devices.size())};
+  const auto all = group.all_gather(mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (std::ranges::equal(all[rank], mine) && devices.size() <= cuda::kMostRails) continue;
+    throw Error{"set up rails between GPUs",
+                fmt::format("{} has another number of them, or more than {}", group.name(static_cast<int>(rank)),
+                            cuda::kMostRails),
+                "Give all ranks as many devices in TENSORWIRE_RAILS"};
+  }
+  return devices;
 }
 
 /// As sysfs names it: "0000:1b:00.0".
@@ -60,50 +82,62 @@ std::string pci_address_of(int device) {
 }  // namespace
 
 Proxied::Proxied(bootstrap::Group& group, int device, const CommOptions& options)
-    : group_(group), alone_(alone(device)), carrier_(Communicator::create(group, carrier_options(options))) {
+    : group_(group), alone_(alone(device)) {
+  for (const std::string& rail : rail_devices(group)) {
+    rails_.push_back({rail, Communicator::create(group, carrier_options(options, rail, rails_.size())), nullptr});
+  }
   make_relay(device, options);
-  proxy_ = std::make_unique<Proxy>(*relay_, *carrier_, proxy_cpus(pci_address_of(device)));
+  const std::vector<int> cpus = proxy_cpus(pci_address_of(device));
+  for (std::uint32_t rail = 0; rail < rails_.size(); ++rail) {
+    rails_[rail].proxy = std::make_unique<Proxy>(*relay_, rail, *rails_[rail].carrier, cpus);
+  }
 }
 
 Proxied::~Proxied() {
-  proxy_.reset();
-  carrier_.reset();
+  for (Rail& rail : rails_) rail.proxy.reset();
+  rails_.clear();
 }
 
 void Proxied::make_relay(int device, const CommOptions& options) {
   const std::string asked = env::get_choice("TENSORWIRE_WINDOWS", "auto", {"auto", "gpu", "host"});
-  std::string refusal;
+  std::string refusal = "asked for";
   if (asked != "host") {
-    relay_ = std::make_unique<cuda::Relay>(relay_options(group_, device, options, true));
+    relay_ = std::make_unique<cuda::Relay>(relay_options(group_, device, options, rails_.size(), true));
     refusal = register_windows();
     if (!refusal.empty() && asked == "gpu") throw Error{"register windows on the GPU", refusal};
   }
-  const std::array<std::byte, 1> mine{std::byte{relay_ != nullptr && refusal.empty()}};
+  const std::array<std::byte, 1> mine{std::byte{refusal.empty()}};
   const auto all = group_.all_gather(mine);
-  const auto has_none =
-      std::ranges::find_if(all, [&](const auto& theirs) { return theirs != all[0] || theirs[0] == std::byte{}; });
-  if (has_none == all.end()) {
+  if (std::ranges::all_of(all, [](const auto& theirs) { return theirs.size() == 1 && theirs[0] == std::byte{1}; })) {
     log_info("windows of the proxy are memory of the GPU");
     return;
   }
-  if (relay_ != nullptr) {
-    carrier_->deregister_buffer(relay_->windows_in().data(), relay_->windows_in().size());
-    carrier_->deregister_buffer(relay_->windows_out().data(), relay_->windows_out().size());
-  }
-  if (refusal.empty()) refusal = "another rank has them so";
-  log_info(fmt::format("windows of the proxy are pinned host memory: {}", asked == "host" ? "asked for" : refusal));
-  relay_ = std::make_unique<cuda::Relay>(relay_options(group_, device, options, false));
+  if (relay_ != nullptr) forget_windows();
+  log_info(fmt::format("windows of the proxy are pinned host memory: {}",
+                       refusal.empty() ? "another rank has them so" : refusal));
+  relay_ = std::make_unique<cuda::Relay>(relay_options(group_, device, options, rails_.size(), false));
   if (refusal = register_windows(); !refusal.empty()) throw Error{"register pinned memory", refusal};
 }
 
 std::string Proxied::register_windows() {
-  for (const std::span<std::byte> windows : {relay_->windows_in(), relay_->windows_out()}) {
-    if (!carrier_->register_buffer(windows.data(), windows.size()) ||
-        !carrier_->register_output(windows.data(), windows.size())) {
-      return carrier_->error()->line;
+  for (std::uint32_t rail = 0; rail < rails_.size(); ++rail) {
+    Communicator& carrier = *rails_[rail].carrier;
+    for (const std::span<std::byte> windows : {relay_->windows_in(rail), relay_->windows_out(rail)}) {
+      if (!carrier.register_buffer(windows.data(), windows.size()) ||
+          !carrier.register_output(windows.data(), windows.size())) {
+        return carrier.error()->line;
+      }
     }
   }
   return {};
+}
+
+void Proxied::forget_windows() noexcept {
+  for (std::uint32_t rail = 0; rail < rails_.size(); ++rail) {
+    for (const std::span<std::byte> windows : {relay_->windows_in(rail), relay_->windows_out(rail)}) {
+      rails_[rail].carrier->deregister_buffer(windows.data(), windows.size());
+    }
+  }
 }
 
 cuda::Status Proxied::launch(const Call& call, cuda::Stream stream) noexcept {
@@ -138,15 +172,16 @@ cuda::Status Proxied::launch(const cuda::AddNorm& what, collective::DType dtype,
 }
 
 void Proxied::abort(int peer) noexcept {
-  if (peer == group_.rank()) {
-    proxy_->abort("aborted by a request");
-  } else {
-    relay_->fail(peer);  // an operation under way finds out by itself, and can say more
-  }
+  if (peer != group_.rank()) return relay_->fail(peer);  // an operation under way finds out by itself, and says more
+  for (const Rail& rail : rails_) rail.proxy->abort("aborted by a request");
 }
 
 std::optional<CommError> Proxied::failure() const {
-  if (const auto said = proxy_->failure()) return said;
+  for (const Rail& rail : rails_) {
+    auto said = rail.proxy->failure();
+    if (said && rails_.size() > 1) said->line = fmt::format("rail {}: {}", rail.device, said->line);
+    if (said) return said;
+  }
   const auto failure = relay_->failure();
   if (!failure) return std::nullopt;
   if (failure->kind == cuda::FailureKind::kTimeout) {

@@ -1,9 +1,12 @@
-// Operations on memory of GPUs that do not reach each other: a kernel and a proxy thread for each (cuda/relay.hpp,
-// comm/gpu/proxy.hpp), over a communicator of their own. One thread at a time, but for abort() and failure().
+// Operations on memory of GPUs that do not reach each other: a kernel for each call, and for each rail
+// (TENSORWIRE_RAILS) a proxy thread and a communicator over a device of its own (cuda/relay.hpp, comm/gpu/proxy.hpp).
+// One thread at a time, but for abort() and failure().
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "bootstrap/group.hpp"
 #include "comm/communicator.hpp"
@@ -27,22 +30,29 @@ class Proxied {
   /// An all-reduce, then one kernel that does the rest.
   cuda::Status launch(const cuda::AddNorm& what, collective::DType dtype, cuda::Stream stream) noexcept;
 
-  [[nodiscard]] const Proxy& proxy() const noexcept { return *proxy_; }
+  /// As the first rail counts: it takes part in every operation.
+  [[nodiscard]] const Proxy& first_proxy() const noexcept { return *rails_.front().proxy; }
   /// This rank gives up, or `peer` is gone.
   void abort(int peer) noexcept;
   [[nodiscard]] std::optional<CommError> failure() const;
 
  private:
+  struct Rail {
+    std::string device;                     ///< "": the communicator's
+    std::unique_ptr<Communicator> carrier;  ///< its queue pairs end before the windows
+    std::unique_ptr<Proxy> proxy;
+  };
+
   /// With windows on the GPU where all ranks' HCAs reach them there.
   void make_relay(int device, const CommOptions& options);
-  /// Empty, or why the HCA does not take the windows.
+  /// Empty, or why an HCA does not take its windows.
   [[nodiscard]] std::string register_windows();
+  void forget_windows() noexcept;
 
   bootstrap::Group& group_;
-  cuda::Communicator alone_;               ///< of this rank only: what follows an all-reduce
-  std::unique_ptr<Communicator> carrier_;  ///< its queue pairs end before the windows
+  cuda::Communicator alone_;  ///< of this rank only: what follows an all-reduce
   std::unique_ptr<cuda::Relay> relay_;
-  std::unique_ptr<Proxy> proxy_;  ///< last: it uses the others
+  std::vector<Rail> rails_;  ///< last: they use the others
 };
 
 }  // namespace tensorwire::comm

@@ -50,10 +50,13 @@ Call call_of(const cuda::Round& round) noexcept {
 
 }  // namespace
 
-Proxy::Proxy(cuda::Relay& relay, Communicator& communicator, std::vector<int> cpus)
-    : relay_(relay), communicator_(communicator), cpus_(std::move(cpus)), traces_(kTraces), thread_([this] {
-        serve();
-      }) {
+Proxy::Proxy(cuda::Relay& relay, std::uint32_t rail, Communicator& communicator, std::vector<int> cpus)
+    : relay_(relay),
+      rail_(rail),
+      communicator_(communicator),
+      cpus_(std::move(cpus)),
+      traces_(kTraces),
+      thread_([this] { serve(); }) {
   ::pthread_setname_np(thread_.native_handle(), "tw-proxy");
 }
 
@@ -67,25 +70,25 @@ Proxy::~Proxy() {
 std::string Proxy::describe() const {
   std::vector<std::uint64_t> fills, waits, carries, takes;
   for (const RoundTrace& round : rounds()) {
-    const cuda::RelayTimes gpu = relay_.times(round.number);
+    const cuda::RelayTimes gpu = relay_.times(rail_, round.number);
     if (gpu.taken_ns < gpu.begun_ns) continue;  // it is being written over
     fills.push_back(gpu.rung_ns - gpu.begun_ns);
     waits.push_back(gpu.released_ns - gpu.rung_ns);
     carries.push_back(round.carried_ns - round.seen_ns);
     takes.push_back(gpu.taken_ns - gpu.released_ns);
   }
-  if (fills.empty()) return "proxy: no rounds";
+  if (fills.empty()) return fmt::format("proxy of rail {}: no rounds", rail_);
   return fmt::format(
-      "proxy: {} operations; median of the last {} rounds: the GPU fills {} ns, waits {} ns ({} ns of "
+      "proxy of rail {}: {} operations; median of the last {} rounds: the GPU fills {} ns, waits {} ns ({} ns of "
       "which the host carries), takes {} ns",
-      operations(), fills.size(), median(fills), median(waits), median(carries), median(takes));
+      rail_, operations(), fills.size(), median(fills), median(waits), median(carries), median(takes));
 }
 
 void Proxy::serve() noexcept {
   stay_on(cpus_);
   Ps idle_since = monotonic_now();
   while (!stopping_.load(std::memory_order_relaxed)) {
-    if (const auto round = relay_.next()) {
+    if (const auto round = relay_.next(rail_)) {
       if (!carry(*round)) return;
       idle_since = monotonic_now();
     } else if (monotonic_now() - idle_since < kSpins) {
@@ -104,7 +107,7 @@ bool Proxy::carry(const cuda::Round& round) noexcept {
                               : CommError{CommErrorKind::kInternal, -1, "an operation failed without a reason"});
     return false;
   }
-  relay_.finish(round);
+  relay_.finish(rail_, round);
   const std::uint64_t carried = now_ns();
   if (round.begins) {
     operations_.fetch_add(1, std::memory_order_relaxed);

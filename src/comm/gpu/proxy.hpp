@@ -1,5 +1,6 @@
-// The proxy of a GPU: a thread that does on the host what kernels ring for (cuda/relay.hpp), over a communicator of its
-// own. It spins while work is in flight, and for a while after; then it looks every kNapping. It makes no CUDA call.
+// A proxy of a GPU: a thread that does on the host what kernels ring for on one rail (cuda/relay.hpp), over a
+// communicator of its own. It spins while work is in flight, and for a while after; then it looks every kNapping. It
+// makes no CUDA call.
 #pragma once
 
 #include <atomic>
@@ -33,7 +34,7 @@ class Proxy {
   static constexpr Ps kNaps = 50 * kMicrosecond;
 
   /// @param cpus empty: any
-  Proxy(cuda::Relay& relay, Communicator& communicator, std::vector<int> cpus);
+  Proxy(cuda::Relay& relay, std::uint32_t rail, Communicator& communicator, std::vector<int> cpus);
   ~Proxy();
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
@@ -57,6 +58,7 @@ class Proxy {
   void end_with(const CommError& error) noexcept;
 
   cuda::Relay& relay_;
+  const std::uint32_t rail_;
   Communicator& communicator_;
   std::vector<int> cpus_;
   std::atomic<bool> stopping_{false};
