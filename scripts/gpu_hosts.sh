@@ -14,11 +14,7 @@ fail() {
 command -v ip >/dev/null || fail "there is no \`ip\` here; install iproute2"
 names=("tw$$-0" "tw$$-1")
 
-clean_up() {
-  local name
-  for name in "${names[@]}"; do ip netns delete "$name" 2>/dev/null || true; done
-}
-trap clean_up EXIT
+trap 'for name in "${names[@]}"; do ip netns delete "$name" 2>/dev/null || true; done' EXIT
 for name in "${names[@]}"; do
   ip netns add "$name" || fail "network namespaces are not allowed here"
   ip -n "$name" link set lo up

@@ -91,6 +91,8 @@ Proxied::Proxied(bootstrap::Group& group, int device, const CommOptions& options
   for (std::uint32_t rail = 0; rail < rails_.size(); ++rail) {
     rails_[rail].proxy = std::make_unique<Proxy>(*relay_, rail, *rails_[rail].carrier, cpus);
   }
+  // What was allocated may wait for an idle GPU, which it is not any more once a rank that shares it launches.
+  group.barrier();
 }
 
 Proxied::~Proxied() {
