@@ -189,6 +189,7 @@ std::unique_ptr<Link> Communicator::State::make_link() {
   setup.receive_depth = config_.receive_depth(rings ? collective::most_messages(config_.ranks) : 2);
   setup.send_depth = std::max(kLeastSendDepth, 4 * setup.receive_depth);
   setup.may_block = options_.wait == WaitPolicy::kBlock;
+  setup.host_memory = !options_.moves_only;
   if (options_.link_factory) return options_.link_factory(*group_, setup);
 
   VerbsLinkOptions verbs_options;

@@ -76,6 +76,7 @@ struct LinkSetup {
   std::uint32_t receive_depth = 0;  ///< messages that a peer may have under way to this rank at any time
   std::uint32_t send_depth = 0;     ///< writes to one peer that may be posted and not yet reclaimed
   bool may_block = false;           ///< wait() will be called: it should sleep, not spin
+  bool host_memory = true;          ///< users' buffers are memory that the CPU can read
 };
 
 class Link {

@@ -70,6 +70,7 @@ int VerbsLink::post(Lane& lane, const WriteRequest& request, std::uint64_t wr_id
     write.remote_key = remote_key;
     write.immediate = request.immediate;
     write.signaled = signaled;
+    write.may_inline = setup_.host_memory;
     return verbs::post_gpudirect_rdma_write(*lane.qp, write);
   }
   // The slot's header and the user's bytes, gathered into one message.
@@ -89,7 +90,7 @@ int VerbsLink::post(Lane& lane, const WriteRequest& request, std::uint64_t wr_id
   wr.wr.rdma.remote_addr = remote_address;
   wr.wr.rdma.rkey = remote_key;
   if (signaled) wr.send_flags |= IBV_SEND_SIGNALED;
-  if (bytes <= lane.qp->max_inline()) wr.send_flags |= IBV_SEND_INLINE;
+  if (bytes <= lane.qp->max_inline() && setup_.host_memory) wr.send_flags |= IBV_SEND_INLINE;  // read by the CPU
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(lane.qp->raw(), &wr, &bad);
 }
