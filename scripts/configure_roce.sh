@@ -42,6 +42,23 @@ for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
   fi
 done
 
+pci=$(basename "$(readlink -f "$net/device")")
+
+# Another RDMA interface is in one of this one's IPv4 subnets.
+shares_subnet() {
+  for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
+    other=$(cat "$file" 2>/dev/null) || continue
+    [ "$other" != "$if" ] || continue
+    if awk -v one="$if" -v two="$other" '
+      $3 == "00000000" && $8 != "00000000" && $1 == one { own[$2 $8] = 1 }
+      $3 == "00000000" && $8 != "00000000" && $1 == two { theirs[$2 $8] = 1 }
+      END { for (subnet in own) if (subnet in theirs) exit 0; exit 1 }' /proc/net/route; then
+      return 0
+    fi
+  done
+  return 1
+}
+
 failed() {
   echo "$0: $if: \"$*\" failed; what stands above it was done" >&2
   exit 1
@@ -70,15 +87,25 @@ mlx5_core_ofed() {
   run mlnx_qos -i "$if" --trust dscp
   run mlnx_qos -i "$if" --dscp2prio set,26,3
   run mlnx_qos -i "$if" --dscp2prio set,48,6
-  run mlnx_qos -i "$if" --prio_tc 0,1,2,3,4,5,6,7
+  run mlnx_qos -i "$if" --prio_tc 0,1,2,3,4,5,6,7 --tsa ets,ets,ets,ets,ets,ets,strict,ets --tcbw 9,9,8,50,8,8,0,8
   put "/sys/class/net/$if/ecn/roce_np/enable/3" 1
   put "/sys/class/net/$if/ecn/roce_rp/enable/3" 1
   put "/sys/class/net/$if/ecn/roce_np/cnp_dscp" 48
+  put "/sys/class/net/$if/ecn/roce_np/cnp_802p_prio" 6
   if [ -n "$dev" ] && [ -d /sys/kernel/config/rdma_cm ]; then
     run mkdir -p "/sys/kernel/config/rdma_cm/$dev"
     put "/sys/kernel/config/rdma_cm/$dev/ports/$port/default_roce_tos" 104
   fi
   put "/proc/sys/kernel/numa_balancing" 0
+  if shares_subnet; then
+    put "/proc/sys/net/ipv4/conf/$if/arp_ignore" 1
+  fi
+  if shares_subnet; then
+    put "/proc/sys/net/ipv4/conf/$if/arp_announce" 2
+  fi
+  if shares_subnet; then
+    put "/proc/sys/net/ipv4/conf/$if/rp_filter" 2
+  fi
   run mlnx_qos -i "$if" --pfc 0,0,0,1,0,0,0,0
 }
 
@@ -90,12 +117,22 @@ mlx5_core() {
     run ethtool -A "$if" autoneg off rx off tx off
   fi
   run dcb app replace dev "$if" dscp-prio 26:3 48:6
-  run dcb ets set dev "$if" prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7
+  run dcb ets set dev "$if" prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7 tc-tsa 0:ets 1:ets 2:ets 3:ets 4:ets 5:ets 6:strict 7:ets tc-bw 0:9 1:9 2:8 3:50 4:8 5:8 6:0 7:8
+  put "/sys/kernel/debug/mlx5/$pci/cc_params/np_cnp_dscp" 48
   if [ -n "$dev" ] && [ -d /sys/kernel/config/rdma_cm ]; then
     run mkdir -p "/sys/kernel/config/rdma_cm/$dev"
     put "/sys/kernel/config/rdma_cm/$dev/ports/$port/default_roce_tos" 104
   fi
   put "/proc/sys/kernel/numa_balancing" 0
+  if shares_subnet; then
+    put "/proc/sys/net/ipv4/conf/$if/arp_ignore" 1
+  fi
+  if shares_subnet; then
+    put "/proc/sys/net/ipv4/conf/$if/arp_announce" 2
+  fi
+  if shares_subnet; then
+    put "/proc/sys/net/ipv4/conf/$if/rp_filter" 2
+  fi
   run dcb pfc set dev "$if" prio-pfc all:off 3:on
 }
 
@@ -108,12 +145,21 @@ bnxt_en() {
   fi
   run dcb app replace dev "$if" dscp-prio 26:3 48:7
   run dcb app replace dev "$if" dgram-port-prio 4791:3
-  run dcb ets set dev "$if" prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7
+  run dcb ets set dev "$if" prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7 tc-tsa 0:ets 1:ets 2:ets 3:ets 4:ets 5:ets 6:ets 7:strict tc-bw 0:9 1:9 2:8 3:50 4:8 5:8 6:8 7:0
   if [ -n "$dev" ] && [ -d /sys/kernel/config/rdma_cm ]; then
     run mkdir -p "/sys/kernel/config/rdma_cm/$dev"
     put "/sys/kernel/config/rdma_cm/$dev/ports/$port/default_roce_tos" 104
   fi
   put "/proc/sys/kernel/numa_balancing" 0
+  if shares_subnet; then
+    put "/proc/sys/net/ipv4/conf/$if/arp_ignore" 1
+  fi
+  if shares_subnet; then
+    put "/proc/sys/net/ipv4/conf/$if/arp_announce" 2
+  fi
+  if shares_subnet; then
+    put "/proc/sys/net/ipv4/conf/$if/rp_filter" 2
+  fi
   run dcb pfc set dev "$if" prio-pfc all:off 3:on
 }
 

@@ -37,7 +37,7 @@ struct ConfigureFlags {
   std::vector<std::string> words;  ///< interfaces, perhaps after one of kVerbs
   bool apply = false, check = false, force = false, json = false, emit_script = false, persist = false;
   bool no_timer = false;
-  std::uint32_t priority = 3, dscp = 26, cnp_dscp = 48, timer_seconds = 60;
+  std::uint32_t priority = 3, dscp = 26, cnp_dscp = 48, share = 50, timer_seconds = 60;
   std::optional<int> cnp_priority, mtu;
   std::string root;  ///< a recording or a copy of files, instead of this host
   std::string state = "/var/lib/tensorwire/configure";
@@ -51,6 +51,7 @@ host::Wanted wanted_by(const ConfigureFlags& flags) {
   wanted.priority = flags.priority;
   wanted.dscp = flags.dscp;
   wanted.cnp_dscp = flags.cnp_dscp;
+  wanted.share = flags.share;
   if (flags.cnp_priority) wanted.cnp_priority = static_cast<unsigned>(*flags.cnp_priority);
   if (flags.mtu) wanted.mtu = static_cast<unsigned>(*flags.mtu);
   return wanted;
@@ -117,6 +118,7 @@ std::string options_of(const ConfigureFlags& flags) {
   if (flags.priority != usual.priority) add("--priority", flags.priority);
   if (flags.dscp != usual.dscp) add("--dscp", flags.dscp);
   if (flags.cnp_dscp != usual.cnp_dscp) add("--cnp-dscp", flags.cnp_dscp);
+  if (flags.share != usual.share) add("--share", flags.share);
   if (flags.cnp_priority) add("--cnp-priority", *flags.cnp_priority);
   if (flags.mtu) add("--mtu", *flags.mtu);
   return text;
@@ -172,6 +174,7 @@ void apply_all(const ConfigureFlags& flags, const std::vector<host::PortDifferen
     throw Error{"configure", applied.failure, "Everything was set back"};
   }
   guard.finished();
+  for (const std::string& line : applied.read_back) fmt::print("{}\n", line);
   std::fputs("applied and read back", stdout);
   if (flags.no_timer) {
     std::puts("");
@@ -258,6 +261,9 @@ void add_configure(Command& parent, int& status) {
   command.option("--dscp", flags->dscp, "DSCP of the data").shows_default().between(0, 63);
   command.option("--cnp-dscp", flags->cnp_dscp, "DSCP of congestion notifications").shows_default().between(0, 63);
   command.option("--cnp-priority", flags->cnp_priority, "their priority (default: 6, or 7 on Broadcom)").between(0, 7);
+  command.option("--share", flags->share, "per cent of the link that the data's class gets when others want it, too")
+      .shows_default()
+      .between(1, 90);
   command.option("--mtu", flags->mtu, "bytes (default: as it is, but at least 4200)").between(576, 9978);
   command.option("--root", flags->root, "a recording, or a copy of a host's files, to look at instead of this host");
   command.option("--state", flags->state, "folder for the records of what was there before").shows_default();

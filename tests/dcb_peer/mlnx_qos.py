@@ -9,6 +9,7 @@ import os
 import sys
 
 DSCP = 5
+TSA = {"strict": 0, "ets": 2, "vendor": 255}
 HOST = 1
 
 
@@ -80,8 +81,10 @@ class Port:
         print("PFC configuration:\n\tpriority    " + "   ".join(map(str, range(8))))
         print("\tenabled     " + "   ".join(str(enabled >> p & 1) for p in range(8)) + "   ")
         classes = self.numbers("prio-tc")
+        algorithms, shares = self.numbers("tc-tsa"), self.numbers("tc-bw")
         for tc in sorted(set(classes)):
-            print(f"tc: {tc} ratelimit: unlimited, tsa: vendor")
+            share = f", bw: {shares[tc]}%" if TSA["ets"] == algorithms[tc] else ""
+            print(f"tc: {tc} ratelimit: unlimited, tsa: {next(n for n, v in TSA.items() if v == algorithms[tc])}{share}")
             for priority in (p for p in range(8) if classes[p] == tc):
                 print(f"\t priority:  {priority}")
 
@@ -93,6 +96,26 @@ def eight(text):
     return numbers
 
 
+def eight_algorithms(text):
+    words = text.split(",")
+    if len(words) != 8 or any(word not in TSA for word in words):
+        raise argparse.ArgumentTypeError("a list of 8 of strict, ets, vendor")
+    return [TSA[word] for word in words]
+
+
+def set_ets(port, wish):
+    """All of it in one message to the driver, as the program does; mlx5 wants shares that make up the whole."""
+    classes = wish.prio_tc or port.numbers("prio-tc")
+    algorithms = wish.tsa or port.numbers("tc-tsa")
+    shares = wish.tcbw or port.numbers("tc-bw")
+    of_ets = [share for share, algorithm in zip(shares, algorithms) if algorithm == TSA["ets"]]
+    if of_ets and sum(of_ets) != 100:
+        sys.exit("Netlink error: Invalid argument")
+    port.change("prio-tc", " ".join(map(str, classes)))
+    port.lines["tc-tsa"] = " ".join(map(str, algorithms))
+    port.lines["tc-bw"] = " ".join(map(str, shares))
+
+
 def main():
     parser = argparse.ArgumentParser(prog="mlnx_qos")
     parser.add_argument("-i", "--interface", required=True)
@@ -100,6 +123,8 @@ def main():
     parser.add_argument("--trust", choices=("dscp", "pcp"))
     parser.add_argument("--dscp2prio")
     parser.add_argument("-p", "--prio_tc", type=eight)
+    parser.add_argument("-s", "--tsa", type=eight_algorithms)
+    parser.add_argument("-t", "--tcbw", type=eight)
     parser.add_argument("-f", "--pfc", type=eight)
     wish = parser.parse_args()
     if wish.trust and wish.dscp2prio:
@@ -119,8 +144,8 @@ def main():
             port.apps[DSCP, int(code)] = int(priority)
         elif port.apps.get((DSCP, int(code))) == int(priority):
             del port.apps[DSCP, int(code)]
-    if wish.prio_tc:
-        port.change("prio-tc", " ".join(map(str, wish.prio_tc)))
+    if wish.prio_tc or wish.tsa or wish.tcbw:
+        set_ets(port, wish)
     if wish.pfc:
         capable, _, delay = port.numbers("pfc")
         port.change("pfc", f"{capable} {sum(1 << p for p in range(8) if wish.pfc[p])} {delay}")

@@ -122,6 +122,12 @@ void ieee_get(Message& reply, const Request& request, const Port& port) {
   const std::size_t ieee = reply.begin_nest(DCB_ATTR_IEEE);
   reply.attribute(DCB_ATTR_IEEE_ETS, &port.ets, sizeof port.ets);
   reply.attribute(DCB_ATTR_IEEE_PFC, &port.pfc, sizeof port.pfc);
+  if (port.driver != dcb_peer::Driver::kBnxt) {
+    dcbnl_buffer buffer = port.buffer;
+    buffer.total_size = 0;
+    for (const auto size : buffer.buffer_size) buffer.total_size += size;
+    reply.attribute(DCB_ATTR_DCB_BUFFER, &buffer, sizeof buffer);
+  }
   const std::size_t table = reply.begin_nest(DCB_ATTR_IEEE_APP_TABLE);
   for (const auto& [key, priority] : port.apps) {
     const dcb_app app{.selector = key.first, .priority = priority, .protocol = key.second};

@@ -15,7 +15,7 @@
 namespace dcb_peer {
 namespace {
 
-constexpr std::array<const char*, 4> kDrivers{"mlx5", "bnxt", "virtual", "deaf"};
+constexpr std::array<const char*, 5> kDrivers{"mlx5", "bnxt", "virtual", "deaf", "forgetful"};
 
 [[noreturn]] void fail(const std::string& path, const std::string& why) {
   std::fprintf(stderr, "dcb_peer: %s: %s\n", path.c_str(), why.c_str());
@@ -35,6 +35,12 @@ template <class Values>
 std::string text_of(const Values& values) {
   std::ostringstream text;
   for (const auto value : values) text << ' ' << int{value};
+  return text.str();
+}
+
+std::string sizes_of(const dcbnl_buffer& buffer) {
+  std::ostringstream text;
+  for (const auto size : buffer.buffer_size) text << ' ' << size;
   return text.str();
 }
 
@@ -71,6 +77,10 @@ void read_line(Port& port, const std::string& key, std::istream& line) {
     read_all(line, port.ets.tc_tx_bw);
   } else if (key == "tc-tsa") {
     read_all(line, port.ets.tc_tsa);
+  } else if (key == "prio-buffer") {
+    read_all(line, port.buffer.prio2buffer);
+  } else if (key == "buffer-size") {
+    for (auto& size : port.buffer.buffer_size) line >> size;
   } else if (key == "app") {
     line >> a >> b >> c;
     port.apps[{static_cast<std::uint8_t>(a), static_cast<std::uint16_t>(b)}] = static_cast<std::uint8_t>(c);
@@ -112,6 +122,7 @@ Status Port::set_ets(const ieee_ets& wanted) {
   for (int tc = 0; tc < IEEE_8021QAZ_MAX_TCS; ++tc) {
     if (wanted.prio_tc[tc] >= ets.ets_cap) return EINVAL;
     if (wanted.tc_tsa[tc] == IEEE_8021QAZ_TSA_CB_SHAPER) return EOPNOTSUPP;
+    if (wanted.tc_tsa[tc] == IEEE_8021QAZ_TSA_VENDOR && driver == Driver::kBnxt) return EOPNOTSUPP;
     if (wanted.tc_tsa[tc] != IEEE_8021QAZ_TSA_ETS) continue;
     any = true;
     sum += wanted.tc_tx_bw[tc];
@@ -125,7 +136,8 @@ Status Port::set_ets(const ieee_ets& wanted) {
 
 Status Port::set_app(const dcb_app& app) {
   if (const Status status = may_write(); status != 0 || driver == Driver::kDeaf) return status;
-  if (driver == Driver::kMlx5 && app.selector != IEEE_8021QAZ_APP_SEL_DSCP) return EINVAL;
+  if ((driver == Driver::kMlx5 || driver == Driver::kForgetful) && app.selector != IEEE_8021QAZ_APP_SEL_DSCP)
+    return EINVAL;
   if (app.selector == IEEE_8021QAZ_APP_SEL_DSCP && app.protocol >= 64) return EINVAL;
   apps[{app.selector, app.protocol}] = app.priority;
   return 0;
@@ -184,8 +196,9 @@ void Ports::write() {
     file << "interface " << name << "\ndriver " << kDrivers[static_cast<std::size_t>(port.driver)] << "\ndcbx "
          << int{port.dcbx} << "\npfc " << int{port.pfc.pfc_cap} << ' ' << int{port.pfc.pfc_en} << ' ' << port.pfc.delay
          << "\nets-cap " << int{port.ets.ets_cap} << "\nprio-tc" << text_of(port.ets.prio_tc) << "\ntc-bw"
-         << text_of(port.ets.tc_tx_bw) << "\ntc-tsa" << text_of(port.ets.tc_tsa) << "\nlink-flaps " << port.link_flaps
-         << "\nfail-at " << port.fail_at << '\n';
+         << text_of(port.ets.tc_tx_bw) << "\ntc-tsa" << text_of(port.ets.tc_tsa) << "\nprio-buffer"
+         << text_of(port.buffer.prio2buffer) << "\nbuffer-size" << sizes_of(port.buffer) << "\nlink-flaps "
+         << port.link_flaps << "\nfail-at " << port.fail_at << '\n';
     for (const auto& [app, priority] : port.apps) {
       file << "app " << int{app.first} << ' ' << app.second << ' ' << int{priority} << '\n';
     }

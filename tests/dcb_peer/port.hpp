@@ -15,10 +15,11 @@ namespace dcb_peer {
 using Status = int;
 
 enum class Driver : std::uint8_t {
-  kMlx5,     ///< DSCP entries only; the first switches trust to DSCP; a change of PFC flaps the link
-  kBnxt,     ///< also ports and Ethertypes; refuses everything with EINVAL while firmware owns DCBX
-  kVirtual,  ///< a virtual function: EOPNOTSUPP
-  kDeaf,     ///< says yes to everything and changes nothing, as where lldpad overwrites it at once
+  kMlx5,       ///< DSCP entries only; the first switches trust to DSCP; a change of PFC flaps the link
+  kBnxt,       ///< also ports and Ethertypes; refuses everything with EINVAL while firmware owns DCBX
+  kVirtual,    ///< a virtual function: EOPNOTSUPP
+  kDeaf,       ///< says yes to everything and changes nothing, as where lldpad overwrites it at once
+  kForgetful,  ///< as mlx5, but what it says of PFC is not what the NIC does: counters of pauses stay away
 };
 
 struct Port {
@@ -26,6 +27,7 @@ struct Port {
   std::uint8_t dcbx = DCB_CAP_DCBX_HOST | DCB_CAP_DCBX_VER_IEEE;
   ieee_pfc pfc{};
   ieee_ets ets{};
+  dcbnl_buffer buffer{};
   std::map<std::pair<std::uint8_t, std::uint16_t>, std::uint8_t> apps;  ///< (selector, protocol): priority
   unsigned link_flaps = 0;
   int fail_at = 0;  ///< counts down with each change; the one at 1 fails with ENOMEM

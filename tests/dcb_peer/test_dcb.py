@@ -31,12 +31,14 @@ class Dcb(unittest.TestCase):
         self.assertEqual({"dscp_prio": [[26, 3]], "ethtype_prio": [[35093, 2]]}, self.show("app"))
         self.assertEqual([1, 0, 2, 3, 4, 5, 6, 7], self.show("ets")["prio_tc"])
         self.assertEqual(["vendor"] * 8, self.show("ets")["tc_tsa"])
+        self.assertEqual([262016] + 7 * [0], self.show("buffer")["buffer_size"])
         self.assertEqual({"host": True, "ieee": True}, self.show("dcbx"))
 
     def test_it_sets(self):
         self.peer.add("eth2")
         for words in ("app replace dev eth2 dscp-prio 26:3 48:6", "pfc set dev eth2 prio-pfc all:off 3:on",
                       "pfc set dev eth2 prio-pfc all:off 3:on", "ets set dev eth2 prio-tc 0:0 1:1",
+                      "ets set dev eth2 tc-tsa all:strict 0:ets 3:ets tc-bw all:0 0:50 3:50",
                       "app del dev eth2 dscp-prio 48:6"):
             done = self.dcb(*words.split())
             self.assertEqual((0, ""), (done.returncode, done.stderr), words)
@@ -45,6 +47,11 @@ class Dcb(unittest.TestCase):
         self.assertEqual("8 8 7", state["pfc"])
         self.assertEqual("1", state["link-flaps"])
         self.assertEqual("0 1 2 3 4 5 6 7", state["prio-tc"])
+        self.assertEqual(("2 0 0 2 0 0 0 0", "50 0 0 50 0 0 0 0"), (state["tc-tsa"], state["tc-bw"]))
+        self.dcb(*"ets set dev eth2 tc-bw 0:60".split())
+        self.assertEqual("50 0 0 50 0 0 0 0", self.peer.state("eth2")["tc-bw"], "shares of more than the whole are refused")
+        self.dcb(*"ets set dev eth2 tc-tsa all:vendor tc-bw all:0".split())
+        self.assertEqual(8 * "255 ", self.peer.state("eth2")["tc-tsa"] + " ")
 
     def test_it_is_refused_as_by_a_driver(self):
         self.peer.add("eth2")
@@ -68,13 +75,13 @@ class Dcb(unittest.TestCase):
                       apps=[(1, 0, 2), (1, 35093, 3), (2, 3260, 4), (3, 4791, 3), (4, 53, 1), (peer.DSCP, 26, 3), (peer.DSCP, 48, 6)])
         for interface in ("eth2", "eth3"):
             printed = [self.dcb("-j", what, "show", "dev", interface).stdout.strip() or "{}"
-                       for what in ("pfc", "app", "ets", "dcbx")]
+                       for what in ("pfc", "app", "ets", "buffer", "dcbx")]
             read = subprocess.run([os.environ["DCB_ASK"], interface], env=self.peer.environment(), text=True,
                                   capture_output=True, timeout=20).stdout.splitlines()
             self.assertEqual(printed, read)
         read = subprocess.run([os.environ["DCB_ASK"], "lo"], env=self.peer.environment(), text=True, capture_output=True,
                               timeout=20).stdout.splitlines()
-        self.assertEqual(["Operation not supported (EOPNOTSUPP)"] * 4, read)
+        self.assertEqual(["Operation not supported (EOPNOTSUPP)"] * 5, read)
 
 
 if __name__ == "__main__":

@@ -54,9 +54,13 @@ class FakeHost:
         self.write("numa_balancing", "0\n")
         for number, port in enumerate(ports):
             device = f"mlx5_{number}"
+            pci = self.root / "devices" / f"0000:{3 + 2 * number}d:00.0"
             (self.root / "drivers" / driver).mkdir(parents=True, exist_ok=True)
-            (self.root / "class/net" / port / "device").mkdir(parents=True)
-            (self.root / "class/net" / port / "device/driver").symlink_to(self.root / "drivers" / driver)
+            (self.root / "class/net" / port).mkdir(parents=True)
+            pci.mkdir(parents=True)
+            (self.root / "class/net" / port / "device").symlink_to(pci)
+            (pci / "driver").symlink_to(self.root / "drivers" / driver)
+            self.write(f"kernel/debug/mlx5/{pci.name}/cc_params/np_cnp_dscp", "0\n")
             rdma = f"class/infiniband/{device}/ports/1"
             self.write(f"{rdma}/gids/3", f"0000:0000:0000:0000:0000:ffff:c000:020{number + 1}\n")
             self.write(f"{rdma}/gid_attrs/types/3", "RoCE v2\n")
@@ -67,6 +71,11 @@ class FakeHost:
                     for priority in range(8):
                         self.write(f"class/net/{port}/ecn/roce_{side}/enable/{priority}", "0\n")
                 self.write(f"class/net/{port}/ecn/roce_np/cnp_dscp", "0\n")
+                self.write(f"class/net/{port}/ecn/roce_np/cnp_802p_prio", "0\n")
+                # What is set in one place is seen in the other.
+                (self.root / f"kernel/debug/mlx5/{pci.name}/cc_params/np_cnp_dscp").unlink()
+                (self.root / f"kernel/debug/mlx5/{pci.name}/cc_params/np_cnp_dscp").symlink_to(
+                    f"/sys/class/net/{port}/ecn/roce_np/cnp_dscp")
         self.holder = subprocess.Popen(["unshare", "--net", "--mount", "sh", "-c",
                                         SET_UP.format(root=self.root, ports=" ".join(ports))],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -125,6 +134,6 @@ class FakeHost:
         """All that configuring may change."""
         mtu = self.inside("sh", "-c", "cat /sys/devices/virtual/net/eth*/mtu").stdout.split()
         files = {str(path): path.read_text().strip() for path in sorted(self.root.rglob("*")) if path.is_file()
-                 and ("ecn" in path.parts or "config" in path.parts)}
+                 and {"ecn", "config", "cc_params"} & set(path.parts)}
         ports = {port: {**self.peer.state(port), "link-flaps": None} for port in self.ports}
         return mtu, files, ports

@@ -47,6 +47,10 @@ class Configure(unittest.TestCase):
         self.assertEqual(f"8 {LOSSLESS} 7", state["pfc"])
         self.assertIn((peer.DSCP, 26, 3), state["app"])
         self.assertIn((peer.DSCP, 48, 6), state["app"])
+        tsa, share, classes = (list(map(int, state[key].split())) for key in ("tc-tsa", "tc-bw", "prio-tc"))
+        self.assertEqual((peer.ETS, 50), (tsa[classes[3]], share[classes[3]]))
+        self.assertEqual(peer.STRICT, tsa[classes[6]])
+        self.assertEqual(100, sum(s for s, t in zip(share, tsa) if t == peer.ETS))
 
     def test_the_default_shows_and_changes_nothing(self):
         host = self.mlx5()

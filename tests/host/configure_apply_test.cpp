@@ -49,11 +49,19 @@ class CommandHost final : public Effects {
       apps.priority_of_dscp.fill(-1);
       port.apps = known(apps);
       port.qos.traffic_class = known(std::array<std::uint8_t, kPriorities>{});
+      Ets shares;
+      shares.algorithm.fill(family.driver == std::string_view{"bnxt_en"} ? Tsa::kStrict : Tsa::kVendor);
+      port.qos.ets = known(shares);
+      port.shares_subnet = known(true);
+      port.arp_ignore = port.arp_announce = known(SysctlPair{});
+      port.rp_filter = known(SysctlPair{0, 1});
+      port.pci = std::string{"pci_"} + name;
+      if (family.driver == std::string_view{"mlx5_core"}) port.qos.cnp_dscp = known(46U);
       port.qos.pfc = known(PrioritySet{});
       if (family.ofed) {
         port.qos.ecn_np = known(PrioritySet{});
         port.qos.ecn_rp = known(PrioritySet{1});
-        port.qos.cnp_dscp = known(46U);
+        port.qos.cnp_vlan_priority = known(0U);
       }
       port.cm_tos = known(0U);
       port.numa_balancing = known(1U);
@@ -73,6 +81,7 @@ class CommandHost final : public Effects {
     return mishap ? "failed at the end" : "";
   }
   PortState read(const std::string& netdev) override { return ports.at(netdev); }
+  std::vector<Witness> hear(const PortState& /*state*/, const Wanted& /*wanted*/) override { return heard; }
 
   /// All that can be changed, as text.
   [[nodiscard]] std::string everything() const {
@@ -82,6 +91,11 @@ class CommandHost final : public Effects {
               (*port.qos.trust == Trust::kDscp ? " dscp" : " pcp") + " pfc " + port.qos.pfc->to_string();
       text += " pause " + std::to_string(int{port.qos.pause->receives} + 2 * int{port.qos.pause->sends}) + " tc";
       for (const auto tc : *port.qos.traffic_class) text += " " + std::to_string(tc);
+      for (const Tsa algorithm : port.qos.ets->algorithm) text += " " + std::string{to_string(algorithm)};
+      for (const auto share : port.qos.ets->share) text += " " + std::to_string(share);
+      for (const auto* pair : {&port.arp_ignore, &port.arp_announce, &port.rp_filter})
+        text += " " + std::to_string((*pair)->own);
+      text += " vlan " + std::to_string(port.qos.cnp_vlan_priority.value_or(0));
       text += " apps";
       for (const int priority : port.apps->priority_of_dscp) text += " " + std::to_string(priority);
       text += " udp " + std::to_string(int{port.apps->priority_of_rocev2.value_or(99)});
@@ -93,6 +107,7 @@ class CommandHost final : public Effects {
   }
 
   std::map<std::string, PortState> ports;
+  std::vector<Witness> heard;
   int mishap_at = 0;  ///< counted from 1
   Mishap kind = Mishap::kRefused;
   [[nodiscard]] int performed() const noexcept { return performed_; }
@@ -147,10 +162,7 @@ class CommandHost final : public Effects {
         }
       }
     } else if (words[1] == "ets") {
-      auto classes = *port.qos.traffic_class;
-      for (const std::string& entry : entries)
-        classes[number(entry.substr(0, 1))] = static_cast<std::uint8_t>(number(entry.substr(2)));
-      port.qos.traffic_class = known(classes);
+      set_ets(port, Words(words.begin() + 5, words.end()));
     } else if (words[1] == "pfc") {
       PrioritySet set;
       for (const std::string& entry : entries) {
@@ -161,6 +173,25 @@ class CommandHost final : public Effects {
       return false;
     }
     return true;
+  }
+
+  /// "prio-tc 0:0 ... tc-tsa 0:ets ... tc-bw 0:9 ...".
+  static void set_ets(PortState& port, const Words& words) {
+    auto classes = *port.qos.traffic_class;
+    Ets ets = *port.qos.ets;
+    std::string what;
+    for (const std::string& word : words) {
+      if (word.find(':') == std::string::npos) {
+        what = word;
+        continue;
+      }
+      const unsigned at = number(word.substr(0, 1));
+      if (what == "prio-tc") classes[at] = static_cast<std::uint8_t>(number(word.substr(2)));
+      if (what == "tc-tsa") ets.algorithm[at] = tsa_named(word.substr(2)).value_or(Tsa::kShaper);
+      if (what == "tc-bw") ets.share[at] = static_cast<std::uint8_t>(number(word.substr(2)));
+    }
+    port.qos.traffic_class = known(classes);
+    port.qos.ets = known(ets);
   }
 
   bool run_mlnx_qos(const Words& words) {
@@ -177,9 +208,18 @@ class CommandHost final : public Effects {
     } else if (words[3] == "--dscp2prio") {
       set_app(port, number(list[1]), list[0] == "set" ? static_cast<int>(number(list[2])) : -1);
     } else if (words[3] == "--prio_tc") {
+      const auto algorithms = split(words[6], ',');
+      const auto shares = split(words[8], ',');
+      EXPECT_EQ(words[5] + words[7], "--tsa--tcbw");
       std::array<std::uint8_t, kPriorities> classes{};
-      for (unsigned p = 0; p < kPriorities; ++p) classes[p] = static_cast<std::uint8_t>(number(list[p]));
+      Ets ets;
+      for (unsigned i = 0; i < kPriorities; ++i) {
+        classes[i] = static_cast<std::uint8_t>(number(list[i]));
+        ets.algorithm[i] = tsa_named(algorithms[i]).value_or(Tsa::kShaper);
+        ets.share[i] = static_cast<std::uint8_t>(number(shares[i]));
+      }
       port.qos.traffic_class = known(classes);
+      port.qos.ets = known(ets);
     } else if (words[3] == "--pfc") {
       PrioritySet set;
       for (unsigned p = 0; p < kPriorities; ++p) set[p] = list[p] == "1";
@@ -197,8 +237,16 @@ class CommandHost final : public Effects {
     }
     for (auto& [name, port] : ports) {
       const std::string ecn = "/sys/class/net/" + name + "/ecn/";
-      if (path == ecn + "roce_np/cnp_dscp") {
+      const std::string arp = "/proc/sys/net/ipv4/conf/" + name + "/";
+      if (path == ecn + "roce_np/cnp_dscp" || path == "/sys/kernel/debug/mlx5/" + port.pci + "/cc_params/np_cnp_dscp") {
         port.qos.cnp_dscp = known(number(text));
+      } else if (path == ecn + "roce_np/cnp_802p_prio") {
+        port.qos.cnp_vlan_priority = known(number(text));
+      } else if (path == arp + "arp_ignore" || path == arp + "arp_announce" || path == arp + "rp_filter") {
+        auto& pair = path == arp + "arp_ignore"  ? port.arp_ignore
+                     : path == arp + "rp_filter" ? port.rp_filter
+                                                 : port.arp_announce;
+        pair = known(SysctlPair{number(text), pair->of_all});
       } else if (path == ecn + "roce_np/enable/3" || path == ecn + "roce_rp/enable/3") {
         auto& enabled = path == ecn + "roce_np/enable/3" ? port.qos.ecn_np : port.qos.ecn_rp;
         PrioritySet set = *enabled;
@@ -256,6 +304,28 @@ TEST_P(EachRecipe, AFailureAtEachCommandInTurnLeavesNothingBehind) {
 
 INSTANTIATE_TEST_SUITE_P(All, EachRecipe, testing::ValuesIn(kFamilies),
                          [](const auto& of) { return std::string{of.param.driver} + (of.param.ofed ? "_ofed" : ""); });
+
+TEST(Apply, AWitnessThatContradictsTakesItBack) {
+  CommandHost host{{"mlx5_core", false}};
+  host.heard = {{Part::kPfc, true, "3", "there"}, {Part::kPause, false, "on", "elsewhere"}};
+  const std::string before = host.everything();
+  const Applied applied = apply(differences_of(host), {}, host);
+  EXPECT_EQ(applied.failure, "eth2: global pause was set to rx off tx off, and elsewhere says on");
+  EXPECT_TRUE(applied.left_over.empty());
+  EXPECT_EQ(host.everything(), before);
+}
+
+TEST(Apply, EachPartThatWasChangedIsReadBackAndSaysHow) {
+  CommandHost host{{"mlx5_core", false}};
+  host.heard = {{Part::kPfc, true, "3", "ethtool -S eth2"}, {Part::kTrust, false, "pcp", "a file of another driver"}};
+  const auto differences = differences_of(host);
+  const Applied applied = apply(differences, {}, host);
+  ASSERT_TRUE(applied.ok()) << applied.failure;
+  EXPECT_EQ(applied.read_back.size(), differences[0].changes.size() + differences[1].changes.size());
+  const auto says = [&](const char* line) { return std::ranges::count(applied.read_back, line) == 1; };
+  EXPECT_TRUE(says("eth2: PFC: read by netlink, as dcb set it; also by ethtool -S eth2"));
+  EXPECT_TRUE(says("eth2: RDMA-CM ToS: read in the file that was written"));
+}
 
 TEST(Apply, WhatCannotBeSetBackIsNamed) {
   CommandHost host{{"mlx5_core", false}};

@@ -31,6 +31,7 @@ std::string report_of(const host::PortDifference& difference) {
     for (const std::string& line : shell_lines(change.set)) text += fmt::format("      {}\n", line);
   }
   for (const host::Part part : difference.equal) text += fmt::format("  {}: as wanted\n", host::name_of(part));
+  for (const std::string& note : difference.notes) text += fmt::format("  {}\n", note);
   for (const std::string& why : difference.unknown) text += fmt::format("  not known: {}\n", why);
   return text;
 }
@@ -50,6 +51,7 @@ nlohmann::json json_of(const std::vector<host::PortDifference>& differences) {
                    {"recipe", difference.recipe},
                    {"changes", std::move(changes)},
                    {"equal", names(difference.equal)},
+                   {"notes", difference.notes},
                    {"unknown", difference.unknown},
                    {"refusals", difference.refusals}});
   }

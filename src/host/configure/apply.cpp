@@ -40,9 +40,33 @@ std::vector<std::string> take_back(const Done& done, std::span<const PortDiffere
   return left_over;
 }
 
+/// Who contradicts what was read; and how each part that was changed was read back.
+std::string ask_witnesses(const PortDifference& made, const PortState& state, const Wanted& wanted, Effects& effects,
+                          std::vector<std::string>& readings) {
+  const std::vector<Witness> all = effects.hear(state, wanted);
+  for (const Change& change : made.changes) {
+    std::string line =
+        fmt::format("{}: {}: read {}", made.netdev, name_of(change.part), reading_of(change.part, state.ofed));
+    bool alone = true;
+    for (const Witness& witness : all) {
+      if (witness.part != change.part) continue;
+      if (!witness.agrees) {
+        return fmt::format("{}: {} was set to {}, and {} says {}", made.netdev, name_of(change.part), change.wanted,
+                           witness.where, witness.says);
+      }
+      line += fmt::format("{}{}", alone ? "; also by " : ", ", witness.where);
+      alone = false;
+    }
+    readings.push_back(line);
+  }
+  return {};
+}
+
 /// What is not as it was set, although every command said that it was done.
-std::string read_back(const PortDifference& made, const Wanted& wanted, Effects& effects) {
-  const PortDifference now = find_difference(effects.read(made.netdev), wanted);
+std::string read_back(const PortDifference& made, const Wanted& wanted, Effects& effects,
+                      std::vector<std::string>& readings) {
+  const PortState state = effects.read(made.netdev);
+  const PortDifference now = find_difference(state, wanted);
   if (!now.changes.empty()) {
     const Change& still = now.changes.front();
     return fmt::format("{}: {} is {} after it was set to {}", made.netdev, name_of(still.part), still.now,
@@ -51,7 +75,7 @@ std::string read_back(const PortDifference& made, const Wanted& wanted, Effects&
   if (now.unknown.size() > made.unknown.size()) {
     return fmt::format("{}: it cannot be read back: {}", made.netdev, now.unknown.front());
   }
-  return {};
+  return ask_witnesses(made, state, wanted, effects, readings);
 }
 
 }  // namespace
@@ -59,7 +83,7 @@ std::string read_back(const PortDifference& made, const Wanted& wanted, Effects&
 Applied apply(std::span<const PortDifference> differences, const Wanted& wanted, Effects& effects) {
   Done done;
   const auto failed = [&](std::string failure) {
-    return Applied{std::move(failure), take_back(done, differences, wanted, effects)};
+    return Applied{std::move(failure), {}, take_back(done, differences, wanted, effects)};
   };
   for (const PortDifference& difference : differences) {
     for (const Change& change : difference.changes) {
@@ -71,11 +95,12 @@ Applied apply(std::span<const PortDifference> differences, const Wanted& wanted,
       }
     }
   }
+  Applied applied;
   for (const PortDifference& difference : differences) {
-    std::string differs = read_back(difference, wanted, effects);
+    std::string differs = read_back(difference, wanted, effects, applied.read_back);
     if (!differs.empty()) return failed(std::move(differs));
   }
-  return {};
+  return applied;
 }
 
 std::vector<Action> undo_of(const PortDifference& difference) {

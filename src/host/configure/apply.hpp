@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "host/configure/difference.hpp"
+#include "host/configure/witness.hpp"
 
 namespace tensorwire::host {
 
@@ -22,10 +23,13 @@ class Effects {
   [[nodiscard]] virtual std::string perform(const Action& action) = 0;
   /// Over another path than perform() writes, where there is one.
   [[nodiscard]] virtual PortState read(const std::string& netdev) = 0;
+  /// What other ways of asking say of it.
+  [[nodiscard]] virtual std::vector<Witness> hear(const PortState& state, const Wanted& wanted) = 0;
 };
 
 struct Applied {
   std::string failure;                 ///< what failed, where and why; empty: everything is as wanted
+  std::vector<std::string> read_back;  ///< how each part was, and what else agrees
   std::vector<std::string> left_over;  ///< what could not be taken back then
   [[nodiscard]] bool ok() const noexcept { return failure.empty(); }
 };

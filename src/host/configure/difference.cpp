@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "host/configure/traffic_classes.hpp"
+
 namespace tensorwire::host {
 namespace {
 
@@ -16,19 +18,20 @@ struct WantedSetting {
   std::string old_value;  ///< of what was there; empty: nothing was
   std::string new_value;
   std::string added;  ///< entries that were not there
-  std::string old_list = {}, new_list = {};
+  Names old_lists = {}, new_lists = {};
 };
 
 /// A setting, or why there is none.
 struct Reading {
   std::optional<WantedSetting> setting;
   std::string why_not;
+  bool applies = true;  ///< false: nobody wants anything of it here
 };
 
 template <class T, class Make>
 Reading reading(const Fact<T>& fact, Make make) {
   if (!fact) return {{}, fmt::format("{} ({})", fact.why(), fact.where())};
-  return {make(*fact), {}};
+  return {make(*fact), {}, true};
 }
 
 std::string priorities(const PrioritySet& set) {
@@ -111,21 +114,29 @@ Reading udp_port(const PortState& state, const Wanted& wanted) {
   });
 }
 
-/// The lossless priority alone in its class is enough; else every priority gets the class of its number.
-Reading traffic_class(const PortState& state, const Wanted& wanted) {
-  return reading(state.qos.traffic_class, [&](const auto& classes) {
-    const auto text = [](const auto& of) {
-      std::string all;
-      for (unsigned p = 0; p < kPriorities; ++p) all.append(p == 0 ? "" : " ").append(fmt::format("{}:{}", p, of[p]));
-      return all;
-    };
-    const bool alone = std::ranges::count(classes, classes[wanted.priority]) == 1;
-    std::array<std::uint8_t, kPriorities> own{};
-    for (unsigned p = 0; p < kPriorities; ++p) own[p] = static_cast<std::uint8_t>(p);
-    WantedSetting setting = plain(text(classes), text(alone ? classes : own));
-    setting.old_list = list_of(classes);
-    setting.new_list = list_of(alone ? classes : own);
+Reading traffic_classes(const PortState& state, const Wanted& wanted, unsigned cnp_priority) {
+  const Qos& qos = state.qos;
+  // mlnx_qos sets all of it at once, and what is not known cannot be set back.
+  if (state.ofed && !qos.ets) return reading(qos.ets, [](const Ets&) { return WantedSetting{}; });
+  return reading(qos.traffic_class, [&](const auto& map) {
+    const TrafficClasses now{map, qos.ets ? std::optional{*qos.ets} : std::nullopt};
+    const TrafficClasses then = wanted_classes(now, qos.class_count.value_or(kPriorities), wanted, cnp_priority);
+    WantedSetting setting = plain(now.text(), then.text());
+    setting.old_lists = now.lists();
+    setting.new_lists = then.lists();
     return setting;
+  });
+}
+
+/// Settings of ARP matter where another RDMA interface is in the same subnet. `good`: whether a value will do; the
+/// larger of the interface's own and that of all counts.
+template <class Good>
+Reading shared_subnet(const PortState& state, const Fact<SysctlPair>& fact, unsigned wanted, Good good) {
+  if (!state.shares_subnet) return reading(state.shares_subnet, [](bool) { return WantedSetting{}; });
+  if (!*state.shares_subnet) return {{}, {}, false};
+  return reading(fact, [&](const SysctlPair& now) {
+    const bool is_good = good(std::max(now.own, now.of_all));
+    return plain(fmt::to_string(now.own), fmt::to_string(is_good ? now.own : wanted));
   });
 }
 
@@ -144,8 +155,13 @@ Reading pfc(const PortState& state, const Wanted& wanted) {
   return reading(state.qos.pfc, [&](const PrioritySet& now) {
     PrioritySet only;
     only.set(wanted.priority);
-    return WantedSetting{priorities(now), priorities(only), switched_on(now), switched_on(only), {},
-                         list_of(now),    list_of(only)};
+    return WantedSetting{priorities(now),
+                         priorities(only),
+                         switched_on(now),
+                         switched_on(only),
+                         {},
+                         {{"{list}", list_of(now)}},
+                         {{"{list}", list_of(only)}}};
   });
 }
 
@@ -164,13 +180,21 @@ Reading read(Part part, const PortState& state, const Wanted& wanted, unsigned c
     case Part::kUdpPort:
       return udp_port(state, wanted);
     case Part::kTrafficClass:
-      return traffic_class(state, wanted);
+      return traffic_classes(state, wanted, cnp_priority);
     case Part::kEcnNp:
       return ecn(state.qos.ecn_np, wanted);
     case Part::kEcnRp:
       return ecn(state.qos.ecn_rp, wanted);
     case Part::kCnpDscp:
       return number(state.qos.cnp_dscp, wanted.cnp_dscp);
+    case Part::kCnpVlanPriority:
+      return number(state.qos.cnp_vlan_priority, cnp_priority);
+    case Part::kArpIgnore:
+      return shared_subnet(state, state.arp_ignore, 1, [](unsigned value) { return value == 1 || value == 2; });
+    case Part::kArpAnnounce:
+      return shared_subnet(state, state.arp_announce, 2, [](unsigned value) { return value == 2; });
+    case Part::kRpFilter:
+      return shared_subnet(state, state.rp_filter, 2, [](unsigned value) { return value == 0 || value == 2; });
     case Part::kCmTos:
       return number(state.cm_tos, wanted.tos());
     case Part::kNumaBalancing:
@@ -185,12 +209,18 @@ void append(std::vector<Action>& actions, const std::vector<std::string>& lines)
   for (const std::string& line : lines) actions.push_back(action_of(line));
 }
 
+Names joined(const Names& names, const Names& more) {
+  Names all = names;
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 Change change(const RecipeStep& step, const WantedSetting& setting, const Names& names) {
   Change change{step.part, setting.now, setting.wanted, {}, {}};
-  append(change.set, filled(step.set, names, setting.new_value, setting.new_list));
+  append(change.set, filled(step.set, joined(names, setting.new_lists), setting.new_value));
   if (!setting.added.empty()) append(change.undo, filled(step.remove, names, setting.added));
   if (setting.added != setting.new_value) {
-    append(change.undo, filled(step.undo, names, setting.old_value, setting.old_list));
+    append(change.undo, filled(step.undo, joined(names, setting.old_lists), setting.old_value));
   }
   return change;
 }
@@ -204,6 +234,25 @@ std::vector<std::string> reasons_to_refuse(const PortState& state, const Recipe*
   if (state.virtual_function) all.emplace_back("it is a virtual function: its port belongs to the physical one");
   if (state.lldpad) all.emplace_back("lldpad runs and would set it its own way: systemctl disable --now lldpad");
   return all;
+}
+
+/// The kernel's own drivers have no setting for ECN. What the firmware's tool says counts, then what the port did.
+void judge_ecn(Part part, const PortState& state, const Wanted& wanted, PortDifference& difference) {
+  const bool is_np = part == Part::kEcnNp;
+  const auto& setting = is_np ? state.qos.ecn_np : state.qos.ecn_rp;
+  const auto& counted = is_np ? state.congestion.sent : state.congestion.handled;
+  if (setting && setting->test(wanted.priority)) {
+    difference.equal.push_back(part);
+  } else if (setting) {
+    difference.notes.push_back(fmt::format("{}: off for priority {} ({}); only the firmware's tool changes that",
+                                           name_of(part), wanted.priority, setting.where()));
+  } else if (counted.value_or(0) > 0) {
+    difference.notes.push_back(fmt::format("{}: it works: the port {} {} CNPs; this driver has no setting for it",
+                                           name_of(part), is_np ? "sent" : "obeyed", *counted));
+  } else {
+    difference.unknown.push_back(fmt::format("{}: this driver has no setting for it, and {}", name_of(part),
+                                             counted ? "no CNP was counted that would prove it" : "no counter tells"));
+  }
 }
 
 }  // namespace
@@ -229,15 +278,17 @@ PortDifference find_difference(const PortState& state, const Wanted& wanted) {
   const Names names = {{"{if}", state.netdev},
                        {"{dev}", state.device},
                        {"{port}", fmt::to_string(state.port)},
+                       {"{pci}", state.pci},
                        {"{priority}", fmt::to_string(wanted.priority)}};
   for (std::size_t i = 0; i < kParts; ++i) {
     const auto part = static_cast<Part>(i);
     const RecipeStep* const step = recipe->step(part);
     if (step == nullptr) {
-      if (part == Part::kEcnNp) difference.unknown.emplace_back("ECN: this driver leaves it to the NIC's firmware");
+      if (part == Part::kEcnNp || part == Part::kEcnRp) judge_ecn(part, state, wanted, difference);
       continue;
     }
     const Reading found = read(part, state, wanted, wanted.cnp_priority.value_or(recipe->cnp_priority));
+    if (!found.applies) continue;
     if (!found.setting) {
       difference.unknown.push_back(fmt::format("{}: {}", name_of(part), found.why_not));
       difference.unread.push_back(part);
@@ -246,6 +297,12 @@ PortDifference find_difference(const PortState& state, const Wanted& wanted) {
     } else {
       difference.changes.push_back(change(*step, *found.setting, names));
     }
+  }
+  if (state.shares_subnet.is(true)) {
+    difference.notes.emplace_back(
+        "routes: another RDMA interface is in this subnet, so each needs a routing table of its own, which is not set "
+        "here "
+        "(tensorwire doctor has the commands, TW-NET-001)");
   }
   return difference;
 }

@@ -25,6 +25,7 @@ struct PortDifference {
   std::string recipe;                 ///< whose commands these are
   std::vector<Part> equal;            ///< parts that are as they should be
   std::vector<Change> changes;        ///< in the order in which it is safe to make them
+  std::vector<std::string> notes;     ///< what is known and cannot be changed here
   std::vector<std::string> unknown;   ///< parts that could not be read, or that nobody can set here, with the reason
   std::vector<std::string> refusals;  ///< why nothing may be changed at all: one clause each
 

@@ -82,6 +82,11 @@ PortState LiveEffects::read(const std::string& netdev) {
   return read_port_state(tree, netdev);
 }
 
+std::vector<Witness> LiveEffects::hear(const PortState& state, const Wanted& wanted) {
+  LiveTree tree;
+  return witnesses(tree, state, wanted);
+}
+
 std::string session_interface() {
   const std::string connection = ssh_connection();  // client address and port, server address and port
   const auto words = words_of(connection);

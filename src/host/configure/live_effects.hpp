@@ -10,6 +10,7 @@ class LiveEffects final : public Effects {
  public:
   [[nodiscard]] std::string perform(const Action& action) override;
   [[nodiscard]] PortState read(const std::string& netdev) override;
+  [[nodiscard]] std::vector<Witness> hear(const PortState& state, const Wanted& wanted) override;
 };
 
 /// The interface over which the person at this terminal is logged in (SSH_CONNECTION, also above sudo); empty: none.

@@ -14,8 +14,8 @@ namespace {
 constexpr RecipeStep kMtuStep{Part::kMtu, "ip link set dev {if} mtu {value}", "ip link set dev {if} mtu {value}"};
 constexpr RecipeStep kPauseStep{Part::kPause, "ethtool -A {if} autoneg off {value}", "ethtool -A {if} {value}"};
 constexpr RecipeStep kDcbxStep{Part::kDcbx, "dcb dcbx set dev {if} host ieee", ""};
-constexpr RecipeStep kTrafficClassStep{Part::kTrafficClass, "dcb ets set dev {if} prio-tc {value}",
-                                       "dcb ets set dev {if} prio-tc {value}"};
+constexpr RecipeStep kTrafficClassStep{Part::kTrafficClass, "dcb ets set dev {if} {value}",
+                                       "dcb ets set dev {if} {value}"};
 constexpr RecipeStep kPfcStep{Part::kPfc, "dcb pfc set dev {if} prio-pfc all:off {value}",
                               "dcb pfc set dev {if} prio-pfc all:off {value}"};
 constexpr RecipeStep kCmTosStep{Part::kCmTos,
@@ -25,6 +25,13 @@ constexpr RecipeStep kCmTosStep{Part::kCmTos,
 constexpr RecipeStep kNumaStep{Part::kNumaBalancing, "> /proc/sys/kernel/numa_balancing {value}",
                                "> /proc/sys/kernel/numa_balancing {value}"};
 
+constexpr RecipeStep kArpIgnoreStep{Part::kArpIgnore, "> /proc/sys/net/ipv4/conf/{if}/arp_ignore {value}",
+                                    "> /proc/sys/net/ipv4/conf/{if}/arp_ignore {value}"};
+constexpr RecipeStep kArpAnnounceStep{Part::kArpAnnounce, "> /proc/sys/net/ipv4/conf/{if}/arp_announce {value}",
+                                      "> /proc/sys/net/ipv4/conf/{if}/arp_announce {value}"};
+constexpr RecipeStep kRpFilterStep{Part::kRpFilter, "> /proc/sys/net/ipv4/conf/{if}/rp_filter {value}",
+                                   "> /proc/sys/net/ipv4/conf/{if}/rp_filter {value}"};
+
 constexpr std::array kMlx5InBox = {
     kMtuStep,
     kDcbxStep,
@@ -32,8 +39,13 @@ constexpr std::array kMlx5InBox = {
     RecipeStep{Part::kDscp, "dcb app replace dev {if} dscp-prio {value}", "dcb app replace dev {if} dscp-prio {value}",
                "dcb app del dev {if} dscp-prio {value}"},
     kTrafficClassStep,
+    RecipeStep{Part::kCnpDscp, "> /sys/kernel/debug/mlx5/{pci}/cc_params/np_cnp_dscp {value}",
+               "> /sys/kernel/debug/mlx5/{pci}/cc_params/np_cnp_dscp {value}"},
     kCmTosStep,
     kNumaStep,
+    kArpIgnoreStep,
+    kArpAnnounceStep,
+    kRpFilterStep,
     kPfcStep,
 };
 
@@ -45,15 +57,21 @@ constexpr std::array kMlx5Ofed = {
     RecipeStep{Part::kTrust, "mlnx_qos -i {if} --trust dscp", "mlnx_qos -i {if} --trust pcp"},
     RecipeStep{Part::kDscp, "mlnx_qos -i {if} --dscp2prio set,{code},{to}",
                "mlnx_qos -i {if} --dscp2prio set,{code},{to}", "mlnx_qos -i {if} --dscp2prio del,{code},{to}"},
-    RecipeStep{Part::kTrafficClass, "mlnx_qos -i {if} --prio_tc {list}", "mlnx_qos -i {if} --prio_tc {list}"},
+    RecipeStep{Part::kTrafficClass, "mlnx_qos -i {if} --prio_tc {list} --tsa {tsa} --tcbw {bw}",
+               "mlnx_qos -i {if} --prio_tc {list} --tsa {tsa} --tcbw {bw}"},
     RecipeStep{Part::kEcnNp, "> /sys/class/net/{if}/ecn/roce_np/enable/{priority} {value}",
                "> /sys/class/net/{if}/ecn/roce_np/enable/{priority} {value}"},
     RecipeStep{Part::kEcnRp, "> /sys/class/net/{if}/ecn/roce_rp/enable/{priority} {value}",
                "> /sys/class/net/{if}/ecn/roce_rp/enable/{priority} {value}"},
     RecipeStep{Part::kCnpDscp, "> /sys/class/net/{if}/ecn/roce_np/cnp_dscp {value}",
                "> /sys/class/net/{if}/ecn/roce_np/cnp_dscp {value}"},
+    RecipeStep{Part::kCnpVlanPriority, "> /sys/class/net/{if}/ecn/roce_np/cnp_802p_prio {value}",
+               "> /sys/class/net/{if}/ecn/roce_np/cnp_802p_prio {value}"},
     kCmTosStep,
     kNumaStep,
+    kArpIgnoreStep,
+    kArpAnnounceStep,
+    kRpFilterStep,
     RecipeStep{Part::kPfc, "mlnx_qos -i {if} --pfc {list}", "mlnx_qos -i {if} --pfc {list}"},
 };
 
@@ -68,6 +86,9 @@ constexpr std::array kBroadcom = {
     kTrafficClassStep,
     kCmTosStep,
     kNumaStep,
+    kArpIgnoreStep,
+    kArpAnnounceStep,
+    kRpFilterStep,
     kPfcStep,
 };
 
@@ -83,12 +104,16 @@ constexpr std::array<std::string_view, kParts> kNames = {"MTU",
                                                          "trust",
                                                          "DSCP to priority",
                                                          "UDP port 4791 to priority",
-                                                         "traffic class",
+                                                         "traffic classes",
                                                          "ECN, notification point",
                                                          "ECN, reaction point",
                                                          "DSCP of CNPs",
+                                                         "priority of CNPs on a VLAN",
                                                          "RDMA-CM ToS",
                                                          "NUMA balancing",
+                                                         "arp_ignore",
+                                                         "arp_announce",
+                                                         "rp_filter",
                                                          "PFC"};
 
 std::string with_names(std::string_view text, const Names& names) {
@@ -120,13 +145,11 @@ const Recipe* find_recipe(std::string_view driver, bool ofed) noexcept {
   return found == kRecipes.end() ? nullptr : &*found;
 }
 
-std::vector<std::string> filled(std::string_view commands, const Names& names, const std::string& value,
-                                const std::string& list) {
+std::vector<std::string> filled(std::string_view commands, const Names& names, const std::string& value) {
   std::vector<std::string> lines;
   for (const std::string_view line : lines_of(commands)) {
     Names all = names;
     all.emplace_back("{value}", value);
-    all.emplace_back("{list}", list);
     if (line.find("{code}") == std::string_view::npos) {
       lines.push_back(with_names(line, all));
       continue;

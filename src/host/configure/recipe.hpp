@@ -19,12 +19,17 @@ enum class Part : std::uint8_t {
   kTrust,         ///< packets are sorted by DSCP; only where that is a setting of its own
   kDscp,          ///< which priority a DSCP leads to
   kUdpPort,       ///< which priority RoCEv2's UDP port leads to
-  kTrafficClass,  ///< the lossless priority has a queue of its own
+  kTrafficClass,  ///< the lossless priority has a queue and a share of its own, CNPs go before all others
   kEcnNp,         ///< ECN marks are answered with CNPs
   kEcnRp,         ///< CNPs are obeyed
   kCnpDscp,
-  kCmTos,          ///< what RDMA-CM puts on connections that ask for nothing
-  kNumaBalancing,  ///< the kernel moves no pages that a NIC writes to
+  kCnpVlanPriority,  ///< of CNPs on a VLAN
+  kCmTos,            ///< what RDMA-CM puts on connections that ask for nothing
+  kNumaBalancing,    ///< the kernel moves no pages that a NIC writes to
+  // Only where another RDMA interface is in the same subnet:
+  kArpIgnore,    ///< ARP is answered where the address is
+  kArpAnnounce,  ///< and asked with an address of that interface
+  kRpFilter,     ///< what comes back over another interface is let in
   kPfc,
 };
 inline constexpr std::size_t kParts = static_cast<std::size_t>(Part::kPfc) + 1;
@@ -32,9 +37,10 @@ inline constexpr std::size_t kParts = static_cast<std::size_t>(Part::kPfc) + 1;
 /// How a person calls it: "PFC".
 [[nodiscard]] std::string_view name_of(Part part) noexcept;
 
-/// Commands, one a line, in the form of action_of(). {if}, {dev}, {port}: the interface, the RDMA device, its port
-/// number; {priority}: the lossless one; {value}: what is to be; {list}: the same for all eight priorities, separated
-/// by commas. A line with {code} and {to} is repeated for each entry "code:to" of the value.
+/// Commands, one a line, in the form of action_of(). {if}, {dev}, {port}, {pci}: the interface, the RDMA device, its
+/// port number, its PCI address; {priority}: the lossless one; {value}: what is to be; {list}: the same for all eight
+/// priorities, separated by commas; {tsa}, {bw}: likewise of the traffic classes. A line with {code} and {to} is
+/// repeated for each entry "code:to" of the value.
 struct RecipeStep {
   Part part;
   std::string_view set;
@@ -57,8 +63,7 @@ struct Recipe {
 [[nodiscard]] const Recipe* find_recipe(std::string_view driver, bool ofed) noexcept;
 
 using Names = std::vector<std::pair<std::string_view, std::string>>;
-/// The lines of `commands` with {value} and {list} put in, and the {names} replaced.
-[[nodiscard]] std::vector<std::string> filled(std::string_view commands, const Names& names, const std::string& value,
-                                              const std::string& list = {});
+/// The lines of `commands` with {value} put in, and the {names} replaced.
+[[nodiscard]] std::vector<std::string> filled(std::string_view commands, const Names& names, const std::string& value);
 
 }  // namespace tensorwire::host

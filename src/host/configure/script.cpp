@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "host/configure/recipe.hpp"
+#include "host/configure/traffic_classes.hpp"
 #include "host/facts/netdev.hpp"
 #include "host/parse/text.hpp"
 
@@ -56,6 +58,23 @@ for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
   fi
 done
 
+pci=$(basename "$(readlink -f "$net/device")")
+
+# Another RDMA interface is in one of this one's IPv4 subnets.
+shares_subnet() {{
+  for file in /sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*; do
+    other=$(cat "$file" 2>/dev/null) || continue
+    [ "$other" != "$if" ] || continue
+    if awk -v one="$if" -v two="$other" '
+      $3 == "00000000" && $8 != "00000000" && $1 == one {{ own[$2 $8] = 1 }}
+      $3 == "00000000" && $8 != "00000000" && $1 == two {{ theirs[$2 $8] = 1 }}
+      END {{ for (subnet in own) if (subnet in theirs) exit 0; exit 1 }}' /proc/net/route; then
+      return 0
+    fi
+  done
+  return 1
+}}
+
 failed() {{
   echo "$0: $if: \"$*\" failed; what stands above it was done" >&2
   exit 1
@@ -89,6 +108,11 @@ esac
 if ! $apply; then echo "# nothing was changed; $0 --apply $if does it"; fi
 )sh";
 
+/// Of a device that has them all.
+TrafficClasses new_classes(const Wanted& wanted, unsigned cnp_priority) {
+  return wanted_classes({{}, Ets{}}, kPriorities, wanted, cnp_priority);
+}
+
 /// What a part is set to when nothing is known of what it is now.
 std::string new_value(Part part, const Wanted& wanted, unsigned cnp_priority) {
   switch (part) {
@@ -101,7 +125,14 @@ std::string new_value(Part part, const Wanted& wanted, unsigned cnp_priority) {
     case Part::kUdpPort:
       return fmt::format("4791:{}", wanted.priority);
     case Part::kTrafficClass:
-      return "0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
+      return new_classes(wanted, cnp_priority).text();
+    case Part::kCnpVlanPriority:
+      return fmt::to_string(cnp_priority);
+    case Part::kArpIgnore:
+      return "1";
+    case Part::kArpAnnounce:
+    case Part::kRpFilter:
+      return "2";
     case Part::kCnpDscp:
       return fmt::to_string(wanted.cnp_dscp);
     case Part::kCmTos:
@@ -120,13 +151,13 @@ std::string new_value(Part part, const Wanted& wanted, unsigned cnp_priority) {
   return {};
 }
 
-std::string new_list(Part part, const Wanted& wanted) {
+Names new_lists(Part part, const Wanted& wanted, unsigned cnp_priority) {
+  if (part == Part::kTrafficClass) return new_classes(wanted, cnp_priority).lists();
   std::string list;
   for (unsigned p = 0; p < kPriorities; ++p) {
-    const unsigned value = part == Part::kPfc ? unsigned{p == wanted.priority} : p;
-    list.append(list.empty() ? "" : ",").append(fmt::to_string(value));
+    list.append(list.empty() ? "" : ",").append(p == wanted.priority ? "1" : "0");
   }
-  return list;
+  return {{"{list}", list}};
 }
 
 /// "dcb pfc set dev $if ..." in quotes where a shell needs them.
@@ -145,6 +176,7 @@ std::string shell_line(const std::string& line) {
 /// When a part is to be set at all. ethtool fails where it has nothing to change.
 std::string_view condition_of(Part part) {
   if (part == Part::kCmTos) return R"([ -n "$dev" ] && [ -d /sys/kernel/config/rdma_cm ])";
+  if (part == Part::kArpIgnore || part == Part::kArpAnnounce || part == Part::kRpFilter) return "shares_subnet";
   if (part == Part::kPause) return R"(ethtool -a "$if" 2>/dev/null | grep -q '^[RT]X:.*on$')";
   return {};
 }
@@ -156,11 +188,16 @@ std::string function_name(const Recipe& recipe) {
 std::string function(const Recipe& recipe, const Wanted& wanted) {
   std::string text = fmt::format("# {}\n{}() {{\n", recipe.name, function_name(recipe));
   for (const RecipeStep& step : recipe.steps) {
-    const Names names = {
-        {"{if}", "$if"}, {"{dev}", "$dev"}, {"{port}", "$port"}, {"{priority}", fmt::to_string(wanted.priority)}};
-    const std::string value = new_value(step.part, wanted, wanted.cnp_priority.value_or(recipe.cnp_priority));
+    const unsigned cnp_priority = wanted.cnp_priority.value_or(recipe.cnp_priority);
+    Names names = {{"{if}", "$if"},
+                   {"{dev}", "$dev"},
+                   {"{port}", "$port"},
+                   {"{pci}", "$pci"},
+                   {"{priority}", fmt::to_string(wanted.priority)}};
+    std::ranges::move(new_lists(step.part, wanted, cnp_priority), std::back_inserter(names));
+    const std::string value = new_value(step.part, wanted, cnp_priority);
     std::string lines;
-    for (const std::string& line : filled(step.set, names, value, new_list(step.part, wanted))) {
+    for (const std::string& line : filled(step.set, names, value)) {
       lines += shell_line(line);
     }
     const std::string_view condition = condition_of(step.part);

@@ -11,6 +11,7 @@ struct Wanted {
   unsigned dscp = 26;                    ///< of the data: traffic class 104
   unsigned cnp_dscp = 48;                ///< of congestion notifications
   std::optional<unsigned> cnp_priority;  ///< 6, or 7 where Broadcom's firmware expects that
+  unsigned share = 50;                   ///< per cent of the link that the lossless class gets when others want it, too
   std::optional<unsigned> mtu;           ///< bytes; not given: what there is, if a path MTU of 4096 fits into it
 
   [[nodiscard]] unsigned tos() const noexcept { return dscp << 2; }

@@ -16,6 +16,16 @@ Fact<std::vector<std::string>> names_in(Tree& tree, const std::string& path) {
   });
 }
 
+Fact<Counters> counters_in(Tree& tree, const std::string& folder) {
+  const auto names = names_in(tree, folder);
+  if (!names) return Fact<Counters>::unknown(names.why(), folder);
+  Counters counters;
+  for (const std::string& name : *names) {
+    if (const auto value = number_in_file<std::uint64_t>(tree, folder + "/" + name)) counters[name] = *value;
+  }
+  return {std::move(counters), folder};
+}
+
 Fact<bool> exists(const Answer& answer, const std::string& where) {
   if (answer.ok()) return {true, where};
   if (answer.error == ENOENT || answer.error == ENOTDIR) return {false, where};

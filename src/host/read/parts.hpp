@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "host/fact.hpp"
+#include "host/facts/rdma.hpp"
 #include "host/parse/text.hpp"
 #include "host/tree/tools.hpp"
 #include "host/tree/tree.hpp"
@@ -43,6 +44,8 @@ template <class Number>
   return fact_in_file(tree, path, [base](std::string_view text) { return number_in<Number>(trimmed(text), base); });
 }
 
+/// Every number in a folder of counters, by the names of the files.
+[[nodiscard]] Fact<Counters> counters_in(Tree& tree, const std::string& folder);
 /// The names in a folder.
 [[nodiscard]] Fact<std::vector<std::string>> names_in(Tree& tree, const std::string& path);
 /// Whether it exists; unknown where that could not be found out.

@@ -72,17 +72,16 @@ Fact<std::vector<Gid>> read_gids(Tree& tree, const std::string& port, std::vecto
   return {std::move(gids), folder};
 }
 
-/// Every number in a folder of counters.
+/// Those that are in `all` already stay.
 void add_counters(Tree& tree, const std::string& folder, Fact<Counters>& all) {
-  const auto names = names_in(tree, folder);
-  if (!names) {
-    if (!all) all = Fact<Counters>::unknown(names.why(), folder);
+  Fact<Counters> more = counters_in(tree, folder);
+  if (!more && all) return;
+  if (!more) {
+    all = std::move(more);
     return;
   }
-  Counters counters = all.value_or({});
-  for (const std::string& name : *names) {
-    if (const auto value = number_in_file<std::uint64_t>(tree, folder + "/" + name)) counters[name] = *value;
-  }
+  Counters counters = *more;
+  counters.merge(all.value_or({}));
   all = {std::move(counters), folder};
 }
 

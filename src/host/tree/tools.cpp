@@ -43,6 +43,7 @@ constexpr std::array kTools = {
     Tool{tool::kDmabuf, "ibv_reg_dmabuf_mr(fd -1)", dmabuf_answers},
     Tool{tool::kCudaDmabuf, "cuDeviceGetAttribute(DMA_BUF_SUPPORTED)", cuda_dmabuf_answers},
     Tool{tool::kMlxconfig, "mlxconfig -d % -e query", firmware_settings},
+    Tool{tool::kNetconf, "ip -4 netconf show dev %"},
     Tool{tool::kRdmaSystem, "rdma system"},
     Tool{tool::kNeighbours, "ip neigh show", neighbours},
     Tool{tool::kShowGids, "show_gids", given_only},

@@ -21,6 +21,7 @@ inline constexpr std::string_view kEthtoolPause = "ethtool-pause";
 inline constexpr std::string_view kNiccli = "niccli";
 inline constexpr std::string_view kVerbsDevices = "ibv_devinfo";
 inline constexpr std::string_view kDmabuf = "dmabuf";
+inline constexpr std::string_view kNetconf = "ip-netconf";
 inline constexpr std::string_view kRdmaSystem = "rdma-system";
 inline constexpr std::string_view kCudaDmabuf = "cuda-dmabuf";
 inline constexpr std::string_view kMlxconfig = "mlxconfig";  ///< asked only where seconds do not matter
