@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "host/configure/difference.hpp"
+#include "host/configure/witness.hpp"
 #include "host/parse/counters.hpp"
 #include "host/parse/lspci.hpp"
 #include "host/parse/mlxconfig.hpp"
@@ -45,6 +47,12 @@ void as_host(std::string_view text) {
   const Diagnosis diagnosis = diagnose(host);
   static_cast<void>(report_text(host, diagnosis, true));
   static_cast<void>(report_json(host, diagnosis));
+  for (const char* driver : {"mlx5_core", "bnxt_en"}) {
+    PortState port = read_port_state(tree, "eth2");
+    port.driver = {driver, "fuzz"};
+    static_cast<void>(find_difference(port, {}));
+    static_cast<void>(witnesses(tree, port, {}));
+  }
 }
 
 void as_recording(std::string_view text) {

@@ -121,10 +121,7 @@ Reading traffic_classes(const PortState& state, const Wanted& wanted, unsigned c
   return reading(qos.traffic_class, [&](const auto& map) {
     const TrafficClasses now{map, qos.ets ? std::optional{*qos.ets} : std::nullopt};
     const TrafficClasses then = wanted_classes(now, qos.class_count.value_or(kPriorities), wanted, cnp_priority);
-    WantedSetting setting = plain(now.text(), then.text());
-    setting.old_lists = now.lists();
-    setting.new_lists = then.lists();
-    return setting;
+    return WantedSetting{now.shown(), then.shown(), now.text(), then.text(), {}, now.lists(), then.lists()};
   });
 }
 

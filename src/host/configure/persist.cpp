@@ -28,9 +28,12 @@ std::vector<std::pair<std::string, std::string>> persistent_files(const std::str
       "[Unit]\nDescription=RoCEv2 settings of {0}\nAfter=network-pre.target sys-subsystem-net-devices-{1}.device\n\n"
       "[Service]\nType=oneshot\nExecStart=\"{2}\" configure {0} --apply --force --no-timer{3}{4}\n",
       netdev, unit_name(netdev), program, options.empty() ? "" : " ", options);
-  const std::string rule =
-      fmt::format("ACTION==\"add\", SUBSYSTEM==\"net\", NAME==\"{}\", TAG+=\"systemd\", ENV{{SYSTEMD_WANTS}}+=\"{}\"\n",
-                  netdev, unit);
+  // Where udev gives interfaces no names (net.ifnames=0) the kernel's is the one that stays.
+  std::string rule;
+  for (const char* const name : {"NAME==\"{}\"", "NAME==\"\", KERNEL==\"{}\""}) {
+    rule += fmt::format("ACTION==\"add\", SUBSYSTEM==\"net\", {}, TAG+=\"systemd\", ENV{{SYSTEMD_WANTS}}+=\"{}\"\n",
+                        fmt::format(fmt::runtime(name), netdev), unit);
+  }
   return {{etc + "/systemd/system/" + unit, service},
           {fmt::format("{}/udev/rules.d/90-tensorwire-configure-{}.rules", etc, netdev), rule}};
 }

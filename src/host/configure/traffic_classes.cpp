@@ -85,6 +85,22 @@ std::string TrafficClasses::text() const {
          pairs("tc-bw", [this](unsigned tc) { return unsigned{ets->share[tc]}; });
 }
 
+std::string TrafficClasses::shown() const {
+  std::string all;
+  for (unsigned tc = 0; tc < kPriorities; ++tc) {
+    std::string members;
+    for (unsigned p = 0; p < kPriorities; ++p) {
+      if (of_priority[p] == tc) members += fmt::format("{}{}", members.empty() ? "" : ",", p);
+    }
+    if (members.empty() && !ets) continue;
+    all += fmt::format("{}tc{}({})", all.empty() ? "" : ", ", tc, members);
+    if (!ets) continue;
+    all += fmt::format(" {}", to_string(ets->algorithm[tc]));
+    if (ets->algorithm[tc] == Tsa::kEts || ets->share[tc] != 0) all += fmt::format(" {} %", ets->share[tc]);
+  }
+  return all;
+}
+
 Names TrafficClasses::lists() const {
   const Ets shares = ets.value_or(Ets{});
   return {{"{list}", list([this](unsigned p) { return unsigned{of_priority[p]}; })},

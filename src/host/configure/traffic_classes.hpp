@@ -19,6 +19,8 @@ struct TrafficClasses {
 
   /// As `dcb ets set` takes it: "prio-tc 0:0 ... tc-tsa 0:ets ... tc-bw 0:9 ...".
   [[nodiscard]] std::string text() const;
+  /// The same for people: "tc0(0,1) ets 9 %, ..., tc6(6) strict".
+  [[nodiscard]] std::string shown() const;
   /// {list}, {tsa} and {bw} of a recipe.
   [[nodiscard]] Names lists() const;
 };

@@ -46,6 +46,14 @@ std::string quoted(const std::string& text) {
   return all + "'";
 }
 
+/// dcb, where it reads before it writes, fails now and then although the driver did it (live_effects.cpp): twice does
+/// no harm.
+std::string shell_line(const Action& action) {
+  const std::string line = action.shell();
+  const bool reads_first = line.starts_with("dcb ets ") || line.starts_with("dcb pfc ");
+  return reads_first ? line + " || " + line : line;
+}
+
 void make_folder(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -100,7 +108,7 @@ std::string UndoRecords::write(const PortDifference& difference, std::span<const
   const std::string record = text_of(path(difference.netdev));
   const std::string earlier = commands_in(record);
   for (const std::string& file : new_files) text += fmt::format("rm -f {} || failed=1\n", quoted(file));
-  for (const Action& action : undo_of(difference)) text += action.shell() + " || failed=1\n";
+  for (const Action& action : undo_of(difference)) text += shell_line(action) + " || failed=1\n";
   text += earlier.empty() ? "exit $failed\n" : earlier;
   replace_file(path(difference.netdev), text);
   return record;
