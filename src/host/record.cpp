@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "host/parse/counters.hpp"
 #include "host/parse/mlxconfig.hpp"
+#include "host/parse/systemd.hpp"
 #include "host/parse/text.hpp"
 #include "host/read/read.hpp"
 #include "host/tree/folder_tree.hpp"
@@ -124,7 +125,13 @@ void remove_private(Recording& recording) {
     if (name == "/proc/meminfo") answer.text = lines_with(answer.text, "CmaTotal:");
     if (name == "/proc/target/maps") answer.text = rdma_libraries(answer.text);
     if (name == "/proc/target/limits") answer.text = lines_with(answer.text, "Max locked memory");
-    if (is_settings_file(name)) answer.text = fabric_lines(answer.text);
+    if (name == "/proc/target/cgroup") answer.text = service_in(answer.text) + "\n";
+    if (name.find("/systemd/system/") != std::string_view::npos) {
+      const auto limit = limit_memlock_in(answer.text);
+      answer.text = limit ? "LimitMEMLOCK=" + std::string{*limit} + "\n" : "";
+    } else if (is_settings_file(name)) {
+      answer.text = fabric_lines(answer.text);
+    }
     if (name.ends_with("/information")) answer.text = lines_with(answer.text, "Model:");
     if (name.ends_with("/config")) blank_serial_number(answer.text);
     if (name.ends_with("/sys_image_guid")) {

@@ -18,6 +18,7 @@
 #include "host/parse/qos_text.hpp"
 #include "host/parse/rdma_text.hpp"
 #include "host/parse/switch_counters.hpp"
+#include "host/parse/systemd.hpp"
 #include "host/read/read.hpp"
 #include "host/report.hpp"
 #include "host/tree/escape.hpp"
@@ -84,6 +85,8 @@ void as_tool(std::string_view text) {
   for (const LspciDevice& device : devices) static_cast<void>(path_of(device, devices));
   static_cast<void>(parse_ethtool_statistics(text));
   static_cast<void>(parse_nccl_conf(text));
+  static_cast<void>(bytes_of_limit(limit_memlock_in(text).value_or(text)));
+  static_cast<void>(service_in(text));
   static_cast<void>(path_in(text));
   static_cast<void>(bar1_in(text));
 }

@@ -192,6 +192,33 @@ const std::vector<RuleCase> kHostCases = {
        host.tree().put(Ask::kTool, tool::kVerbsDevices, {{}, kNotRecorded});
      },
      {"!DEV-012"}},
+    {"JobOfAServiceWithASmallLimit",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.file("/proc/target/limits",
+                 "Max locked memory         65536                65536                bytes     \n");
+       host.file("/proc/target/cgroup", "0::/system.slice/trainer.service\n");
+       host.file("/etc/systemd/system/trainer.service.d/limits.conf", "[Service]\nLimitMEMLOCK=64K\n");
+     },
+     {"PROC-001"},
+     "systemctl edit trainer.service: [Service] LimitMEMLOCK=infinity"},
+    {"ServiceWithASmallLimit",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.file("/usr/lib/systemd/system/slurmd.service", "[Service]\nLimitMEMLOCK=infinity\n");
+       host.file("/etc/systemd/system/slurmd.service.d/override.conf", "[Service]\nLimitMEMLOCK=8M\n");
+     },
+     {"PROC-005"},
+     "slurmd.service.d/override.conf: LimitMEMLOCK=8M"},
+    {"ServiceWhoseSmallLimitIsTakenBack",
+     Kind::kMlx5,
+     [](TestHost& host) {
+       host.file("/usr/lib/systemd/system/slurmd.service", "[Service]\nLimitMEMLOCK=8M\n");
+       host.file("/etc/systemd/system/slurmd.service", "[Service]\nExecStart=/usr/sbin/slurmd\n");
+       host.file("/usr/lib/systemd/system/docker.service", "[Service]\nLimitMEMLOCK=64K\n");
+       host.file("/etc/systemd/system/docker.service.d/rdma.conf", "[Service]\nLimitMEMLOCK=infinity\n");
+     },
+     {"!PROC-005"}},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "host/parse/nccl_log.hpp"
 #include "host/parse/pci.hpp"
 #include "host/parse/qos_text.hpp"
+#include "host/parse/systemd.hpp"
 #include "host/parse/text.hpp"
 #include "host/tree/escape.hpp"
 
@@ -173,6 +174,20 @@ TEST(OfedText, Dscp2prio) {
   EXPECT_EQ((*map)[26], 3);
   EXPECT_EQ((*map)[48], 6);
   EXPECT_FALSE(parse_dscp2prio("nothing\n"));
+}
+
+TEST(SystemdText, LimitOfLockedMemory) {
+  EXPECT_EQ(limit_memlock_in("[Service]\nLimitMEMLOCK=64K\n LimitMEMLOCK = infinity \n"), "infinity");
+  EXPECT_EQ(limit_memlock_in("[Service]\nLimitMEMLOCK=\n"), "");
+  EXPECT_EQ(limit_memlock_in("[Service]\n#LimitMEMLOCK=64K\n"), std::nullopt);
+  EXPECT_EQ(bytes_of_limit("64K"), 65'536U);
+  EXPECT_EQ(bytes_of_limit("8M:infinity"), 8U << 20);
+  EXPECT_EQ(bytes_of_limit("65536"), 65'536U);
+  EXPECT_EQ(bytes_of_limit("infinity"), UINT64_MAX);
+  EXPECT_EQ(bytes_of_limit("99999999E"), std::nullopt);
+  EXPECT_EQ(bytes_of_limit("K"), std::nullopt);
+  EXPECT_EQ(service_in("0::/system.slice/slurmd.service/job_7/step_0\n"), "slurmd.service");
+  EXPECT_EQ(service_in("0::/user.slice/user-0.slice/session-1.scope\n"), "");
 }
 
 TEST(EthtoolText, StatisticsOfMlx5) {

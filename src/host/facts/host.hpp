@@ -35,6 +35,7 @@ struct Host {
   std::vector<Gpu> gpus;
   std::vector<PciBridge> bridges;  ///< all that are above one of these
   GpuDriver gpu_driver;
+  std::vector<ServiceLimit> service_limits;  ///< of the services that start jobs, and of that of the process
   Process process;
   std::optional<NcclLog> nccl_log;
 

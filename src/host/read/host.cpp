@@ -79,6 +79,7 @@ Host read_host(Tree& tree) {
   if (host.rdma && !host.rdma->empty()) {
     host.rdma_shared = read_rdma_shared(tree);
     host.neighbours = read_neighbours(tree);
+    host.service_limits = read_service_limits(tree, host.process.service);
     host.daemons = fact_of_tool(tree, tool::kDaemons, "", [](std::string_view text) {
       std::vector<std::string> names;
       for (const std::string_view name : lines_of(text)) names.emplace_back(name);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "host/parse/counters.hpp"
+#include "host/parse/systemd.hpp"
 #include "host/read/parts.hpp"
 #include "host/read/read.hpp"
 
@@ -78,6 +79,7 @@ Process read_process(Tree& tree) {
   using Settings = decltype(process.settings);
   process.settings = own.ok() ? Settings{settings, environment} : Settings::unknown(own.why(), environment);
   process.memlock_bytes = fact_in_file(tree, "/proc/target/limits", memlock_in);
+  process.service = service_in(tree.text("/proc/target/cgroup").text);
   process.libraries = fact_in_file(tree, "/proc/target/maps", libraries_in);
   return process;
 }

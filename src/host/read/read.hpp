@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "host/fact.hpp"
 #include "host/facts/host.hpp"
@@ -25,6 +26,8 @@ void add_printed_devices(Tree& tree, Host& host);
 /// `device`: the RDMA device that rides on it, where that matters.
 [[nodiscard]] Qos read_qos(Tree& tree, const std::string& netdev, const RdmaDevice* device = nullptr);
 [[nodiscard]] Process read_process(Tree& tree);
+/// Of services that start jobs, and of `service`, where their files say something.
+[[nodiscard]] std::vector<ServiceLimit> read_service_limits(Tree& tree, const std::string& service);
 /// @throws Error when the file cannot be read
 [[nodiscard]] NcclLog read_nccl_log(const std::string& path);
 /// Of all variables of a process these are read and recorded, and no others.

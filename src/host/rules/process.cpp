@@ -11,8 +11,22 @@ namespace tensorwire::host {
 
 namespace {
 
+constexpr std::uint64_t kEnoughLocked = std::uint64_t{1} << 30;
+
+std::string raise_limit_of(const std::string& service) {
+  return fmt::format("systemctl edit {0}: [Service] LimitMEMLOCK=infinity; then systemctl restart {0}", service);
+}
+
+/// In the words of what started the process.
+std::string raise_memlock(const Host& host) {
+  if (!host.process.service.empty()) return raise_limit_of(host.process.service);
+  if (host.in_container.value_or(false))
+    return "docker run --ulimit memlock=-1; in Kubernetes LimitMEMLOCK=infinity for containerd's unit";
+  return "`* - memlock unlimited` in /etc/security/limits.d/rdma.conf and LimitMEMLOCK=infinity in the systemd unit; "
+         "docker run --ulimit memlock=-1";
+}
+
 void low_memlock(const Host& host, Judgement& judgement) {
-  constexpr std::uint64_t kEnough = std::uint64_t{1} << 30;
   const auto ports = roce_ports(host);
   if (std::ranges::all_of(ports, [](const PortView& view) { return view.device->is_of_user_space(); })) return;
   const auto& limit = host.process.memlock_bytes;
@@ -20,7 +34,7 @@ void low_memlock(const Host& host, Judgement& judgement) {
     judgement.unknown("locked memory limit", limit);
     return;
   }
-  if (*limit >= kEnough) return;
+  if (*limit >= kEnoughLocked) return;
   if (!host.process.is_job()) {
     // What a shell may lock says nothing of a job that systemd or a container engine starts.
     judgement.unknown(
@@ -28,12 +42,28 @@ void low_memlock(const Host& host, Judgement& judgement) {
         Fact<std::uint64_t>::unknown("this is not a job's process; --pid N reads that of a job", limit.where()));
     return;
   }
+  std::vector<std::string> seen{evidence(limit, fmt::format("Max locked memory {}", *limit))};
+  for (const ServiceLimit& service : host.service_limits) {
+    if (service.service == host.process.service) seen.push_back(service.where + ": " + service.text);
+  }
   judgement.found(
       Confidence::kCertain, "memlock",
       fmt::format("the process may lock {} KiB of memory: registrations beyond that fail with ENOMEM", *limit / 1024),
-      "`* - memlock unlimited` in /etc/security/limits.d/rdma.conf and LimitMEMLOCK=infinity in the systemd unit; "
-      "docker run --ulimit memlock=-1",
-      {evidence(limit, fmt::format("Max locked memory {}", *limit))});
+      raise_memlock(host), seen);
+}
+
+void service_limits_memlock(const Host& host, Judgement& judgement) {
+  for (const ServiceLimit& service : host.service_limits) {
+    // That of the job's own process says more.
+    if (service.bytes >= kEnoughLocked || service.service == host.process.service) continue;
+    judgement.found(
+        Confidence::kLikely, service.service,
+        fmt::format("what this service starts may lock {} KiB of memory, whatever a shell on this host may: "
+                    "registrations beyond that fail with ENOMEM",
+                    service.bytes / 1024),
+        raise_limit_of(service.service) + " (jobs that run already keep their limit)",
+        {service.where + ": " + service.text});
+  }
 }
 
 void two_nccls(const Host& host, Judgement& judgement) {
@@ -90,6 +120,10 @@ constexpr std::array kProcessRules = {
     Rule{"TW-PROC-004", Severity::kWarning, "no memory for contiguous allocation",
          "GB10 shares its memory between CPU and GPU, and registers it in contiguous pieces. One of its kernels came without "
          "any (CmaTotal: 0 kB), and ibv_reg_mr failed for a kilobyte. On other machines 0 is usual and says nothing.", no_cma},
+    Rule{"TW-PROC-005", Severity::kWarning, "a service lets its jobs lock too little memory",
+         "Jobs inherit the limit of what started them: slurmd, containerd, docker, kubelet. A unit's file, or an addition to it, "
+         "that says LimitMEMLOCK= counts, and neither /etc/security/limits.d nor the shell where one looks.",
+         service_limits_memlock},
 };
 // clang-format on
 
