@@ -1,5 +1,6 @@
 // `tensorwire soft -- COMMAND...`: runs a verbs program that knows nothing of Tensorwire on the user-space HCA, by
-// putting the folder of the drop-in libibverbs.so.1 in front of the loader's search path.
+// putting the folder of the drop-in libibverbs.so.1 in front of the loader's search path, showing the devices in sysfs
+// and telling NCCL about them.
 #pragma once
 
 #include <string>
@@ -15,8 +16,12 @@ namespace tensorwire::cli {
 /// A search path as LD_LIBRARY_PATH has it, beginning with `folder` and not naming it twice.
 [[nodiscard]] std::string prepend_to_path(std::string_view folder, std::string_view path);
 
+struct SoftOptions {
+  bool sysfs = true;  ///< show the devices in /sys/class/infiniband, where that is allowed
+};
+
 /// Becomes `command`, looked up in PATH: its exit status is this program's. Comes back only by throwing.
 /// @throws Error: nothing to run, no drop-in, or why the program cannot be started.
-[[noreturn]] void run_on_soft_hca(const std::vector<std::string>& command);
+[[noreturn]] void run_on_soft_hca(const std::vector<std::string>& command, SoftOptions options);
 
 }  // namespace tensorwire::cli

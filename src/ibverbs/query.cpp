@@ -8,6 +8,7 @@
 #include "ibverbs/export.hpp"
 #include "ibverbs/objects.hpp"
 #include "ibverbs/operations.hpp"
+#include "softhca/link_rate.hpp"
 
 namespace tensorwire::ibverbs {
 
@@ -17,18 +18,6 @@ constexpr std::uint8_t kPort = 1;               // a device has one port
 constexpr std::uint16_t kDefaultPkey = 0xffff;  // full membership; the only entry of the table, as on every RoCE port
 constexpr std::uint32_t kNoVendor = 0xffffff;   // no company registered an OUI for it
 constexpr std::uint64_t kPageSizes = ~std::uint64_t{0xfff};  // 4 KiB and every larger power of two
-
-// Link width and speed are codes of the IB specification (PortInfo); verbs knows no other way to say a rate.
-struct LinkRate {
-  std::uint64_t up_to_mbps;
-  std::uint8_t width;  // 1: 1x, 2: 4x
-  std::uint8_t speed;  // 1 SDR 2.5, 2 DDR 5, 4 QDR 10, 8 FDR-10, 32 EDR 25, 64 HDR 50, 128 NDR 100 Gb/s a lane
-};
-constexpr LinkRate kLinkRates[] = {
-    {1'000, 1, 1},    {10'000, 1, 8},   {20'000, 2, 2},
-    {25'000, 1, 32},  {40'000, 2, 8},   {50'000, 1, 64},
-    {100'000, 2, 32}, {200'000, 2, 64}, {~std::uint64_t{0}, 2, 128},
-};
 
 int limit(std::uint64_t value) noexcept { return static_cast<int>(std::min<std::uint64_t>(value, INT32_MAX)); }
 
@@ -68,8 +57,7 @@ ibv_device_attr device_attributes(Context& context) noexcept {
 
 ibv_port_attr port_attributes(Context& context) {
   const softhca::PortInfo port = context.hca->port();
-  const LinkRate& rate = *std::ranges::find_if(
-      kLinkRates, [&](const LinkRate& candidate) { return port.speed_mbps <= candidate.up_to_mbps; });
+  const softhca::LinkRate& rate = softhca::link_rate(port.speed_mbps);
   ibv_port_attr attributes{};
   attributes.state = port.active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attributes.max_mtu = static_cast<ibv_mtu>(port.max_mtu);

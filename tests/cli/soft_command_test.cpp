@@ -43,14 +43,14 @@ TEST_F(SoftLibrary, MissingFileIsNamed) {
   }
 }
 
-TEST_F(SoftLibrary, NoCommandIsAnError) { EXPECT_THROW(run_on_soft_hca({}), Error); }
+TEST_F(SoftLibrary, NoCommandIsAnError) { EXPECT_THROW(run_on_soft_hca({}, {.sysfs = false}), Error); }
 
 TEST_F(SoftLibrary, UnknownProgramIsNamed) {
   setenv("TENSORWIRE_SOFT_LIBRARY", "/proc/self/exe", 1);
   const char* const before = std::getenv("LD_LIBRARY_PATH");
   const std::string kept = before == nullptr ? "" : before;
   try {
-    run_on_soft_hca({"no-such-program-anywhere", "--flag"});
+    run_on_soft_hca({"no-such-program-anywhere", "--flag"}, {.sysfs = false});
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("no-such-program-anywhere"), std::string::npos) << error.what();
   }
