@@ -43,16 +43,15 @@ bool find_all(void* library, CudaDriver& d) {
   find(library, "cuStreamWriteValue32_v2", d.write_value);
   find(library, "cuMemGetHandleForAddressRange", d.export_range);
   find(library, "cuFlushGPUDirectRDMAWrites", d.flush_remote_writes);
-  return find(library, "cuGetErrorName", d.get_error_name) && find(library, "cuDriverGetVersion", d.driver_version) &&
-         find(library, "cuDeviceGet", d.device_get) && find(library, "cuDeviceGetAttribute", d.device_attribute) &&
-         find(library, "cuDeviceGetName", d.device_name) &&
+  return find(library, "cuGetErrorName", d.get_error_name) && find(library, "cuDeviceGet", d.device_get) &&
+         find(library, "cuDeviceGetAttribute", d.device_attribute) && find(library, "cuDeviceGetName", d.device_name) &&
          find(library, "cuDevicePrimaryCtxRetain", d.primary_retain) &&
          find(library, "cuCtxPushCurrent_v2", d.push_context) && find(library, "cuCtxPopCurrent_v2", d.pop_context) &&
          find(library, "cuThreadExchangeStreamCaptureMode", d.exchange_capture_mode) &&
          find(library, "cuPointerGetAttribute", d.pointer_attribute) &&
-         find(library, "cuPointerGetAttributes", d.pointer_attributes) &&
-         find(library, "cuStreamCreate", d.stream_create) && find(library, "cuStreamDestroy_v2", d.stream_destroy) &&
-         find(library, "cuStreamQuery", d.stream_query) && find(library, "cuStreamSynchronize", d.stream_synchronize) &&
+         find(library, "cuCtxGetStreamPriorityRange", d.stream_priorities) &&
+         find(library, "cuStreamCreateWithPriority", d.stream_create) &&
+         find(library, "cuStreamDestroy_v2", d.stream_destroy) && find(library, "cuStreamQuery", d.stream_query) &&
          find(library, "cuMemHostAlloc", d.host_alloc) && find(library, "cuMemFreeHost", d.host_free) &&
          find(library, "cuMemHostGetDevicePointer_v2", d.host_device_address) &&
          find(library, "cuMemcpyDtoHAsync_v2", d.copy_to_host) &&
@@ -118,7 +117,7 @@ const CudaDriver* load_cuda_driver() noexcept { return look_up(0); }
 
 CudaSection::CudaSection(const CudaDriver& driver, void* context) noexcept : driver_(driver) {
   g_inside.fetch_add(1);
-  if (g_ending.load()) return;
+  if (context == nullptr || g_ending.load()) return;
   mode_ = kCaptureRelaxed;
   if (driver_.exchange_capture_mode(&mode_) != 0) return;
   entered_ = driver_.push_context(context) == 0;

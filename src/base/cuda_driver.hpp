@@ -16,7 +16,6 @@ struct CudaDriver {
   using Result = int;
 
   Result (*get_error_name)(Result, const char**) = nullptr;
-  Result (*driver_version)(int*) = nullptr;
   Result (*device_get)(int* device, int ordinal) = nullptr;
   Result (*device_attribute)(int* value, int attribute, int device) = nullptr;
   Result (*device_name)(char*, int length, int device) = nullptr;
@@ -25,11 +24,10 @@ struct CudaDriver {
   Result (*pop_context)(void** context) = nullptr;
   Result (*exchange_capture_mode)(int* mode) = nullptr;
   Result (*pointer_attribute)(void* value, int attribute, Address) = nullptr;
-  Result (*pointer_attributes)(unsigned count, int* attributes, void** values, Address) = nullptr;
-  Result (*stream_create)(void** stream, unsigned flags) = nullptr;
+  Result (*stream_priorities)(int* least, int* greatest) = nullptr;
+  Result (*stream_create)(void** stream, unsigned flags, int priority) = nullptr;
   Result (*stream_destroy)(void* stream) = nullptr;
   Result (*stream_query)(void* stream) = nullptr;
-  Result (*stream_synchronize)(void* stream) = nullptr;
   Result (*host_alloc)(void**, std::size_t, unsigned flags) = nullptr;
   Result (*host_free)(void*) = nullptr;
   Result (*host_device_address)(Address*, void*, unsigned flags) = nullptr;
@@ -57,7 +55,7 @@ inline constexpr int kCudaNotSupported = 801;
 [[nodiscard]] const CudaDriver* load_cuda_driver() noexcept;
 
 /// For as long as it lives, calls of this thread go to `context`, and neither end nor enter a capture that another
-/// thread has begun. False: the process is ending, and CUDA must not be called any more.
+/// thread has begun. False: there is no context, or the process is ending and CUDA must not be called any more.
 class CudaSection {
  public:
   CudaSection(const CudaDriver& driver, void* context) noexcept;

@@ -21,6 +21,7 @@ namespace tensorwire::verbs {
 namespace {
 
 constexpr int kDmaBufHandle = 1;  // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+constexpr int kToOwner = 100;     // CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER
 
 int access_flags(MemoryAccess access) noexcept {
   int flags = 0;
@@ -134,30 +135,29 @@ MemoryRegion register_gpu(const std::shared_ptr<ProtectionDomain>& domain, const
   return MemoryRegion{domain, mr, memory, gpu};
 }
 
-/// In the primary context, which cudaMalloc allocates in as well.
-void allocate(const CudaDriver& driver, MemorySpan& memory) {
-  const std::string what = fmt::format("allocate {} on GPU {}", format_bytes(memory.length), memory.gpu);
-  const auto must = [&](CudaDriver::Result result) {
-    if (result != 0) throw Error{what, driver.error_text(result), "nvidia-smi shows what is free"};
-  };
+/// The one that cudaMalloc allocates in. Null when CUDA refuses; calls that need it then fail.
+void* primary_context(const CudaDriver& driver, int ordinal) noexcept {
   int device = 0;
   void* context = nullptr;
-  must(driver.device_get(&device, memory.gpu));
-  must(driver.primary_retain(&context, device));
-  const CudaSection section{driver, context};
-  if (!section) throw Error{what, "the process is ending"};
+  if (driver.device_get(&device, ordinal) != 0 || driver.primary_retain(&context, device) != 0) return nullptr;
+  return context;
+}
+
+void allocate(const CudaDriver& driver, MemorySpan& memory) {
+  const std::string what = fmt::format("allocate {} on GPU {}", format_bytes(memory.length), memory.gpu);
+  const CudaSection section{driver, primary_context(driver, memory.gpu)};
+  if (!section) throw Error{what, "there is no such GPU, or the process is ending"};
   CudaDriver::Address address = 0;
-  must(driver.memory_alloc(&address, memory.length));
+  if (const auto result = driver.memory_alloc(&address, memory.length); result != 0) {
+    throw Error{what, driver.error_text(result), "nvidia-smi shows what is free"};
+  }
   memory.address = reinterpret_cast<void*>(address);
 }
 
 void free_allocated(int gpu, std::uint64_t address) noexcept {
   const CudaDriver* const driver = cuda_driver_in_process();
-  int device = 0;
-  void* context = nullptr;
-  if (driver == nullptr || driver->device_get(&device, gpu) != 0 || driver->primary_retain(&context, device) != 0)
-    return;
-  const CudaSection section{*driver, context};
+  if (driver == nullptr) return;
+  const CudaSection section{*driver, primary_context(*driver, gpu)};
   if (section) driver->memory_free(address);
 }
 
@@ -206,6 +206,17 @@ MemoryRegion& MemoryRegion::operator=(MemoryRegion&& other) noexcept {
   std::swap(gpu_, other.gpu_);
   std::swap(owns_memory_, other.owns_memory_);
   return *this;
+}
+
+void MemoryRegion::flush_by_driver() const {
+  const std::string what = fmt::format("flush arrivals in memory of GPU {}", gpu_.ordinal);
+  const CudaDriver* const driver = cuda_driver_in_process();
+  if (driver == nullptr || driver->flush_remote_writes == nullptr) throw Error{what, "this CUDA driver cannot"};
+  const CudaSection section{*driver, primary_context(*driver, gpu_.ordinal)};
+  if (!section) throw Error{what, "the process is ending"};
+  if (const auto result = driver->flush_remote_writes(0, kToOwner); result != 0) {
+    throw Error{what, driver->error_text(result), "Flush by a loopback READ"};
+  }
 }
 
 bool MemoryRegion::still_valid() const noexcept {

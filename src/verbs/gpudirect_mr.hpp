@@ -62,6 +62,9 @@ class MemoryRegion {
   [[nodiscard]] RegistrationPath path() const noexcept { return gpu_.path; }
   /// What is owed between an arrival's completion and its use by a kernel.
   [[nodiscard]] Flush flush() const noexcept { return gpu_.flush; }
+  /// Flush::kDriver: returns when kernels of the GPU see what has completed. Not inside a capture. @throws Error when
+  /// CUDA refuses.
+  void flush_by_driver() const;
   /// CUDA tells nobody that memory was freed. False: what lies there now is not what was registered, and the region is
   /// of no use. Host memory is always valid. One look at the driver: before each use of a region that was kept.
   [[nodiscard]] bool still_valid() const noexcept;

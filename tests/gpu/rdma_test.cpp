@@ -262,6 +262,51 @@ TEST(GpuRdmaBeside, AKernelThatRunsHoldsNothingUp) {
   cudaStreamDestroy(stream);
 }
 
+/// Nor do copies of the program that wait for a kernel, in as many streams as there are hardware queues and more.
+TEST(GpuRdmaBeside, CopiesThatWaitForKernelsHoldNothingUp) {
+  SKIP_WITHOUT_GPU();
+  RdmaPair p(RdmaWay::kPackets, Kind::kMalloc, Kind::kMalloc);
+  const std::vector<std::byte> sent = random_bytes(262'144, 4);
+  p.a.memory.write(0, sent);
+  ASSERT_EQ(p.b.end.post_receives(1), 0);
+  for (int device = 0; device <= other_gpu(); ++device) {
+    const cuda::OnDevice current(device);
+    load_delay();
+  }
+  constexpr std::size_t kCopied = 1 << 20;
+  struct Work {
+    int device;
+    cudaStream_t stream = nullptr;
+    void* host = nullptr;
+    void* device_memory = nullptr;
+  };
+  std::vector<Work> all;
+  for (int i = 0; i < 40; ++i) all.push_back({.device = i % (other_gpu() + 1)});
+  for (Work& work : all) {  // first what may wait for the GPU
+    const cuda::OnDevice current(work.device);
+    cuda::check(cudaStreamCreateWithFlags(&work.stream, cudaStreamNonBlocking), "make a stream");
+    cuda::check(cudaMallocHost(&work.host, kCopied), "allocate");
+    cuda::check(cudaMalloc(&work.device_memory, kCopied), "allocate");
+  }
+  for (Work& work : all) {
+    const cuda::OnDevice current(work.device);
+    delay(1'500'000'000, work.stream);
+    cuda::check(cudaMemcpyAsync(work.host, work.device_memory, kCopied, cudaMemcpyDeviceToHost, work.stream), "copy");
+    cuda::check(cudaMemcpyAsync(work.device_memory, work.host, kCopied, cudaMemcpyHostToDevice, work.stream), "copy");
+  }
+  ASSERT_EQ(p.a.post(WrOpcode::kWriteImm, 0, 262'144, p.b, 0), 0);
+  EXPECT_EQ(p.b.next_status(), WcStatus::kSuccess);
+  EXPECT_EQ(cudaStreamQuery(all.back().stream), cudaErrorNotReady) << "the program's work is still waiting";
+  for (const Work& work : all) {
+    const cuda::OnDevice current(work.device);
+    cuda::check(cudaStreamSynchronize(work.stream), "wait");
+    cudaFree(work.device_memory);
+    cudaFreeHost(work.host);
+    cudaStreamDestroy(work.stream);
+  }
+  EXPECT_EQ(p.b.memory.read(0, sent.size()), sent);
+}
+
 /// In global mode no thread of the process may make an unsafe call of CUDA; ours are made so that they are none.
 TEST(GpuRdmaBeside, ACaptureInAnotherThreadGoesOn) {
   SKIP_WITHOUT_GPU();

@@ -42,7 +42,10 @@ class CudaCopyEngine final : public CopyEngine {
   bool finish_read(Ticket ticket) noexcept override { return finish(read_, ticket); }
   bool finish_write(Ticket ticket) noexcept override { return finish(write_, ticket); }
   bool write_done(Ticket ticket) noexcept override { return done(write_, ticket); }
-  std::uint64_t allocation_at(std::uint64_t address) noexcept override { return cuda_buffer_id(driver_, address); }
+  std::uint64_t allocation_at(std::uint64_t address) noexcept override {
+    const CudaSection section{driver_, context_};
+    return section ? cuda_buffer_id(driver_, address) : 0;
+  }
 
  private:
   struct Direction {
@@ -92,7 +95,10 @@ CudaCopyEngine::CudaCopyEngine(const CudaDriver& driver, int device, std::size_t
 void CudaCopyEngine::open(Direction& direction, std::size_t word_at) {
   direction.word = reinterpret_cast<std::uint32_t*>(memory_ + word_at);
   must(driver_.host_device_address(&direction.word_for_gpu, direction.word, 0), "map page-locked memory");
-  must(driver_.stream_create(&direction.stream, kStreamNonBlocking), "make a stream");
+  int least = 0;
+  int greatest = 0;
+  must(driver_.stream_priorities(&least, &greatest), "ask for the priorities of streams");
+  must(driver_.stream_create(&direction.stream, kStreamNonBlocking, greatest), "make a stream");
 }
 
 CudaCopyEngine::~CudaCopyEngine() {

@@ -144,6 +144,18 @@ TEST_F(GpuRegistration, IsOverWhenTheMemoryIsSomebodyElses) {
   ASSERT_EQ(driver.memory_free(anew), 0);
 }
 
+TEST_F(GpuRegistration, CanBeFlushedByTheDriver) { EXPECT_NO_THROW(allocated().flush_by_driver()); }
+
+TEST_F(GpuRegistration, AGpuThatIsNotThereIsOneLine) {
+  MemorySpan span;
+  span.length = kBytes;
+  span.kind = MemoryKind::kNewGpu;
+  span.gpu = 7;
+  const std::string line = message_of([&] { (void)register_gpu_memory_with_hca(domain, span, kWritable); });
+  EXPECT_NE(line.find("GPU 7"), std::string::npos) << line;
+  EXPECT_NE(line.find("no such GPU"), std::string::npos) << line;
+}
+
 TEST_F(GpuRegistration, WhatWasAllocatedHereIsFreedHere) {
   std::uint64_t address = 0;
   {

@@ -181,7 +181,6 @@ int cuGetErrorName(int error, const char** name) {
   *name = error == kInvalidValue ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_UNKNOWN";
   return 0;
 }
-int cuDriverGetVersion(int* version) { return tell(version, 13000); }
 int cuDeviceGet(int* device, int ordinal) {
   return ordinal < tensorwire::test::kPretendedGpus ? tell(device, ordinal) : kInvalidValue;
 }
@@ -204,7 +203,9 @@ int cuDeviceGetName(char* name, int length, int) {
 int cuDevicePrimaryCtxRetain(void** context, int device) {
   return tell(context, reinterpret_cast<void*>(static_cast<std::uintptr_t>(device + 1)));
 }
-int cuCtxPushCurrent_v2(void*) {
+int cuFlushGPUDirectRDMAWrites(int target, int scope) { return target == 0 && scope == 100 ? care() : kInvalidValue; }
+int cuCtxPushCurrent_v2(void* context) {
+  if (context == nullptr) return kNoContext;
   ++t_contexts;
   return 0;
 }
@@ -225,10 +226,13 @@ int cuPointerGetAttribute(void* value, int attribute, Address address) {
   const auto* const block = gpu().find(address);
   return block != nullptr ? tell_of(value, attribute, *block) : kInvalidValue;
 }
-int cuPointerGetAttributes(unsigned, int*, void**, Address) { return kInvalidValue; }
-int cuStreamCreate(void** stream, unsigned flags) {
+int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  tell(least, 0);
+  return tell(greatest, -5);
+}
+int cuStreamCreateWithPriority(void** stream, unsigned flags, int priority) {
   if (const int error = care(); error != 0) return error;
-  return flags == 1 ? tell(stream, static_cast<void*>(new Stream)) : kInvalidValue;
+  return flags == 1 && priority == -5 ? tell(stream, static_cast<void*>(new Stream)) : kInvalidValue;
 }
 int cuStreamDestroy_v2(void* stream) {
   while (!static_cast<Stream*>(stream)->idle()) std::this_thread::sleep_for(10us);
@@ -238,10 +242,6 @@ int cuStreamDestroy_v2(void* stream) {
 int cuStreamQuery(void* stream) {
   if (const int error = care(); error != 0) return error;
   return static_cast<Stream*>(stream)->idle() ? 0 : kNotReady;
-}
-int cuStreamSynchronize(void* stream) {
-  while (cuStreamQuery(stream) == kNotReady) std::this_thread::sleep_for(10us);
-  return 0;
 }
 int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
   if (const int error = care(); error != 0) return error;
