@@ -57,6 +57,37 @@ print(next((f for path in spec.submodule_search_locations for f in glob.glob(pat
 PYTHON
 }
 
+# What travels in bin/ of the tarball lies in scripts/ and bench/gpu/ of the repository.
+companion() {
+  local here path
+  here=$(dirname "${BASH_SOURCE[0]}")
+  for path in "$tree/bin/$1" "$here/$1" "$here/../bench/gpu/$1"; do
+    if [[ -e $path ]]; then
+      printf '%s\n' "$path"
+      return
+    fi
+  done
+  fail "$1 is missing"
+}
+
+# PyTorch's NCCL, unmodified, over the user-space HCA and over its sockets: on this host, and between two network namespaces.
+nccl_over_hca() {
+  local table hosts soft=("$tree/bin/tensorwire" soft --) turns=1000 way
+  if [[ $gpus -lt 2 ]] || ! python3 -c 'import torch' 2>/dev/null; then
+    echo 'NCCL over the HCA is left out: it takes two GPUs and PyTorch'
+    return
+  fi
+  if $quick; then turns=200; fi
+  table=$(companion nccl_table.py) hosts=$(companion gpu_hosts.sh)
+  for way in IB Socket; do
+    stage "nccl-hca-$way" timeout 300 env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET="$way" "${soft[@]}" python3 -m torch.distributed.run \
+      --standalone --nproc-per-node 2 "$table" --turns "$turns" --expect "$way" --json "$out/nccl-hca-$way.json"
+    if [[ $EUID -ne 0 ]]; then continue; fi
+    stage "hosts-nccl-hca-$way" timeout 300 env NCCL_NET="$way" "$hosts" "${soft[@]}" python3 "$table" --gpu '{rank}' --turns "$turns" \
+      --expect "$way" --json "$out/hosts-nccl-hca-$way.json"
+  done
+}
+
 about() {
   date -u '+%F %T UTC'
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
@@ -89,6 +120,7 @@ benches() {
   stage add-norm "$tree/bin/gpu_allreduce" --ways add-norm,tensorwire --turns "$turns" \
     --bytes 16384,65536,262144,1310720 --json "$out/add-norm.json"
   stage rdma "$tree/bin/gpu_rdma"
+  nccl_over_hca
   local decode=fused,unfused,nccl,none
   if [[ $gpus -lt 2 ]]; then decode=fused,unfused,none; fi
   stage decode "$tree/bin/gpu_decode" --ways "$decode" ${nccl:+--nccl "$nccl"} ${cublas:+--cublas "$cublas"} \
