@@ -1,5 +1,5 @@
-// Ranks as processes, one for each GPU: scratch memory is passed between them as file descriptors, and one may be
-// killed.
+// Ranks as processes, one for each GPU: scratch memory is passed between them as file descriptors, or a proxy carries
+// for them; and one may be killed.
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -11,6 +11,7 @@
 #include "bootstrap/group.hpp"
 #include "gpu/process_rank.hpp"
 #include "gpu/ranks.hpp"
+#include "tensorwire/tensorwire.h"
 
 namespace tensorwire::test {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 using collective::DType;
 using collective::Op;
 
-constexpr const char* kRole = "TW_GPU_TEST_RANK";  // "rank ranks port kill"
+constexpr const char* kRole = "TW_GPU_TEST_RANK";  // "rank ranks port kill proxy"
 constexpr int kOperations = 40;
 constexpr int kSaysNothing = 3;
 
@@ -27,10 +28,11 @@ struct Role {
   int ranks = 0;
   int port = 0;
   int victim = -1;  ///< dies in the middle
+  int proxy = 0;    ///< 1: the path by a proxy, through the C API
 
   [[nodiscard]] std::string text() const {
     return std::to_string(rank) + " " + std::to_string(ranks) + " " + std::to_string(port) + " " +
-           std::to_string(victim);
+           std::to_string(victim) + " " + std::to_string(proxy);
   }
 };
 
@@ -48,10 +50,10 @@ pid_t start(const Role& role) {
   return child;
 }
 
-std::vector<int> verdicts_of(int ranks, int victim) {
-  const int port = 20000 + ::getpid() % 20000 + (victim >= 0 ? 1 : 0);
+std::vector<int> verdicts_of(int ranks, int victim, int proxy = 0) {
+  const int port = 20000 + ::getpid() % 20000 + (victim >= 0 ? 1 : 0) + 2 * proxy;
   std::vector<pid_t> children;
-  for (int rank = 0; rank < ranks; ++rank) children.push_back(start({rank, ranks, port, victim}));
+  for (int rank = 0; rank < ranks; ++rank) children.push_back(start({rank, ranks, port, victim, proxy}));
   std::vector<int> verdicts;
   for (const pid_t child : children) {
     int status = 0;
@@ -103,6 +105,61 @@ int run(const Role& role) {
   return failure->peer == role.victim ? 0 : 4;
 }
 
+/// A captured graph of all-reduces is replayed, through the C API: nothing of the host's runs in this thread meanwhile.
+int run_by_proxy(const Role& role) {
+  ::setenv("TENSORWIRE_PATH", "proxy", 1);
+  twConfig_t config TW_CONFIG_INITIALIZER;
+  config.device = "soft";
+  config.operationTimeoutMs = 20'000;
+  twUniqueId id{};
+  bootstrap::GroupOptions meeting;
+  meeting.rank = role.rank;
+  meeting.world_size = role.ranks;
+  meeting.master_port = static_cast<std::uint16_t>(role.port);
+  {
+    const auto group = bootstrap::Group::join(meeting);
+    if (role.rank == 0 && twGetUniqueId(&id) != twSuccess) return 5;
+    const auto all = group->all_gather(std::as_bytes(std::span(&id, 1)));
+    std::memcpy(&id, all[0].data(), sizeof id);
+  }
+  const int device = role.rank % gpu_count();
+  expect_ok(cudaSetDevice(device), "cudaSetDevice");
+  twComm_t comm = nullptr;
+  if (twCommInitRankConfig(&comm, role.ranks, id, role.rank, &config) != twSuccess) return 6;
+  if (twCommInitGpu(comm, device) != twSuccess) return 7;
+  constexpr std::size_t kCount = 50'000;
+  const DeviceBytes in(kCount * 2), out(kCount * 2);
+  cudaStream_t stream = nullptr;
+  expect_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  const std::vector<std::byte> input = input_of(3, role.rank, kCount, DType::kBfloat16);
+  expect_ok(cudaMemcpy(in.data(), input.data(), input.size(), cudaMemcpyHostToDevice), "copy");
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t replayed = nullptr;
+  expect_ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin capture");
+  for (int i = 0; i < 4; ++i) {
+    if (twAllReduce(in.data(), out.data(), kCount, twBfloat16, twSum, comm, stream) != twSuccess) return 10;
+  }
+  expect_ok(cudaStreamEndCapture(stream, &graph), "end capture");
+  expect_ok(cudaGraphInstantiate(&replayed, graph, 0), "instantiate");
+  twResult_t state = twSuccess;
+  for (int replay = 0; replay < kOperations && state == twSuccess; ++replay) {
+    if (replay == kOperations / 2 && role.rank == role.victim) ::raise(SIGKILL);
+    expect_ok(cudaGraphLaunch(replayed, stream), "launch");
+    expect_ok(cudaStreamSynchronize(stream), "synchronize");
+    static_cast<void>(twCommGetAsyncError(comm, &state));
+  }
+  if (role.victim >= 0) {
+    if (state == twSuccess) return kSaysNothing;
+    const std::string line = twGetLastError(comm);
+    std::fprintf(stderr, "%s\n", line.c_str());
+    return line.find("rank " + std::to_string(role.victim)) != std::string::npos ? 0 : 4;
+  }
+  std::vector<std::byte> got(input.size());
+  expect_ok(cudaMemcpy(got.data(), out.data(), got.size(), cudaMemcpyDeviceToHost), "copy");
+  if (got != expected_of(3, role.ranks, kCount, DType::kBfloat16, Op::kSum)) return 1;
+  return state == twSuccess && twCommDestroy(comm) == twSuccess ? 0 : 2;
+}
+
 TEST(Processes, ShareScratchByDescriptor) {
   SKIP_WITHOUT_GPU();
   const int ranks = std::max(2, std::min(gpu_count(), 8));
@@ -114,15 +171,28 @@ TEST(Processes, AKilledRankIsNamedByTheOthers) {
   EXPECT_EQ(verdicts_of(2, 1), (std::vector<int>{0, -SIGKILL}));
 }
 
+TEST(ProcessesByProxy, ReplayGraphs) {
+  SKIP_WITHOUT_GPU();
+  EXPECT_EQ(verdicts_of(2, -1, 1), (std::vector<int>{0, 0}));
+}
+
+TEST(ProcessesByProxy, AKilledRankEndsAReplayAndIsNamed) {
+  SKIP_WITHOUT_GPU();
+  EXPECT_EQ(verdicts_of(2, 1, 1), (std::vector<int>{0, -SIGKILL}));
+}
+
 }  // namespace
 
 bool is_process_rank() { return std::getenv(kRole) != nullptr; }
 
 int process_rank_main() {
   Role role;
-  if (std::sscanf(std::getenv(kRole), "%d %d %d %d", &role.rank, &role.ranks, &role.port, &role.victim) != 4) return 9;
+  if (std::sscanf(std::getenv(kRole), "%d %d %d %d %d", &role.rank, &role.ranks, &role.port, &role.victim,
+                  &role.proxy) != 5) {
+    return 9;
+  }
   try {
-    return run(role);
+    return role.proxy != 0 ? run_by_proxy(role) : run(role);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", role.rank, error.what());
     return 8;
