@@ -100,7 +100,7 @@ __device__ void store_quantised(const AddNormJob& job, std::size_t at, const Uni
   }
 }
 
-template <class Type, std::uint32_t kMost>
+template <class Type, std::uint32_t kMost, bool kQuantises>
 __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ AddNormJob job) {
   using Elements = ElementsOf<Type>;
   __shared__ OfCluster of_row;
@@ -110,21 +110,28 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
   const std::uint32_t clusters = gridDim.x / job.split;
   const std::uint32_t first_row = blockIdx.x / job.split;
   const float hidden = static_cast<float>(job.row_units * Elements::kCount);
-  after_predecessor(job.peers);
+  after_predecessor();
+  const JournalHead journal = journal_head(job.peers);
+  // What is sent first is loaded together with the lane's state.
+  const std::uint32_t rounds = first_row < job.rows ? (job.rows - 1 - first_row) / clusters + 1 : 0;
+  Unit first{};
+  if (rounds > 0 && threadIdx.x < units) {
+    first = load_unit(job.in, std::size_t{first_row} * job.row_units + part + threadIdx.x);
+  }
   const Start start = start_of(job.peers, Counter::kWords);
   __syncthreads();
-  const std::uint32_t rounds = first_row < job.rows ? (job.rows - 1 - first_row) / clusters + 1 : 0;
   if (threadIdx.x == 0) keep(job.peers, Counter::kWords, start.count + rounds);
 
   const auto send = [&](std::uint32_t round) {
     const std::size_t base = std::size_t{first_row + round * clusters} * job.row_units + part;
     for (std::uint32_t at = threadIdx.x; at < units; at += blockDim.x) {
-      lane.send(start.count + round, at, load_unit(job.in, base + at));
+      const bool loaded = round == 0 && at == threadIdx.x;
+      lane.send(start.count + round, at, loaded ? first : load_unit(job.in, base + at));
     }
   };
   bool gave_up = start.failed;
   if (rounds > 0 && !gave_up) send(0);
-  if (threadIdx.x == 0) open_journal(job.peers, gave_up);
+  if (threadIdx.x == 0) open_journal(job.peers, journal, gave_up);
   Wait wait(job.peers, static_cast<std::uint32_t>(start.count), threadIdx.x == 0);
   for (std::uint32_t round = 0; round < rounds; ++round) {
     if (round + 1 < rounds && !gave_up) send(round + 1);
@@ -136,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
     for (std::uint32_t i = 0; i < kHeld; ++i) {
       const std::uint32_t at = threadIdx.x + i * blockDim.x;
       if (at >= units || gave_up) continue;
-      const Unit mine = load_unit(job.in, base + at);
+      const Unit mine = round == 0 && i == 0 ? first : load_unit(job.in, base + at);
       const Unit residual = load_unit(job.residual_in, base + at);
       weight[i] = load_unit(job.weight, part + at);
       Unit sum;
@@ -165,12 +172,13 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
         const float by = Elements::get(weight[i], e);
         Elements::put(result, e, job.one_plus ? scaled * (1.0F + by) : Type::widen(Type::narrow(scaled)) * by);
       }
-      if (job.norm_out != nullptr) store_unit(job.norm_out, base + at, result);
+      if (!kQuantises || job.norm_out != nullptr) store_unit(job.norm_out, base + at, result);
+      if constexpr (!kQuantises) continue;
       held[i] = result;
 #pragma unroll
       for (int e = 0; e < Elements::kCount; ++e) largest = fmaxf(largest, fabsf(Elements::get(result, e)));
     }
-    if (job.quant_out != nullptr) {
+    if constexpr (kQuantises) {
       float quant_scale = 0;
       if (job.row_scales == nullptr) {
         quant_scale = *job.quant_scale;
@@ -192,14 +200,20 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
 
 using Kernel = void (*)(AddNormJob);
 
-Kernel kernel_for(collective::DType dtype, std::uint32_t ranks) {
+template <class Type>
+Kernel kernel_of(std::uint32_t ranks, bool quantises) {
+  if (quantises) return ranks == 2 ? &add_norm<Type, 2, true> : &add_norm<Type, kMaxRanks, true>;
+  return ranks == 2 ? &add_norm<Type, 2, false> : &add_norm<Type, kMaxRanks, false>;
+}
+
+Kernel kernel_for(collective::DType dtype, std::uint32_t ranks, bool quantises) {
   switch (dtype) {
     case collective::DType::kFloat32:
-      return ranks == 2 ? &add_norm<Float32, 2> : &add_norm<Float32, kMaxRanks>;
+      return kernel_of<Float32>(ranks, quantises);
     case collective::DType::kFloat16:
-      return ranks == 2 ? &add_norm<Float16, 2> : &add_norm<Float16, kMaxRanks>;
+      return kernel_of<Float16>(ranks, quantises);
     case collective::DType::kBfloat16:
-      return ranks == 2 ? &add_norm<Bfloat16, 2> : &add_norm<Bfloat16, kMaxRanks>;
+      return kernel_of<Bfloat16>(ranks, quantises);
     case collective::DType::kInt32:
       break;
   }
@@ -211,15 +225,17 @@ Kernel kernel_for(collective::DType dtype, std::uint32_t ranks) {
 int launch_add_norm(const AddNormJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept {
   AddNormJob parameter = job;
   void* parameters[] = {&parameter};
-  return launch(reinterpret_cast<const void*>(kernel_for(dtype, job.peers.layout.ranks)), parameters, grid, stream,
-                job.split);
+  const Kernel kernel = kernel_for(dtype, job.peers.layout.ranks, job.quant_out != nullptr);
+  return launch(reinterpret_cast<const void*>(kernel), parameters, grid, stream, job.split);
 }
 
 int load_add_norm_kernels() noexcept {
   for (const auto dtype : {collective::DType::kFloat32, collective::DType::kFloat16, collective::DType::kBfloat16}) {
     for (const std::uint32_t ranks : {2U, kMaxRanks}) {
-      const cudaError_t error = load(reinterpret_cast<const void*>(kernel_for(dtype, ranks)));
-      if (error != cudaSuccess) return error;
+      for (const bool quantises : {false, true}) {
+        const cudaError_t error = load(reinterpret_cast<const void*>(kernel_for(dtype, ranks, quantises)));
+        if (error != cudaSuccess) return error;
+      }
     }
   }
   return cudaSuccess;

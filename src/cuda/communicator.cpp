@@ -49,7 +49,6 @@ CommunicatorState::CommunicatorState(const CommunicatorOptions& options)
 #ifdef TENSORWIRE_LITMUS
   peers.litmus = litmus_of_process();
 #endif
-  peers.sole = met.sole && options.early_launch;
   enlist();
 }
 

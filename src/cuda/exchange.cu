@@ -326,10 +326,11 @@ __global__ void __launch_bounds__(kReduces<Type> ? kReduceScatterThreads : kExch
     exchange(const __grid_constant__ ExchangeJob job) {
   __shared__ Shared shared;
   const Peers& peers = job.peers;
-  after_predecessor(peers);
+  after_predecessor();
+  const JournalHead journal = journal_head(peers);
   const bool failed = load_word(peers.scratch[peers.rank] + peers.layout.error_at(peers.rank)) != 0;
   if (__syncthreads_or(failed)) return;  // all or none, or a crew would wait for who left
-  if (threadIdx.x == 0) open_journal(peers);
+  if (threadIdx.x == 0) open_journal(peers, journal);
   if (threadIdx.x < kMostTasks) {
     shared.failed[threadIdx.x] = false;
     shared.left[threadIdx.x] = 0;

@@ -36,7 +36,6 @@ struct Peers {
 #ifdef TENSORWIRE_LITMUS
   Litmus litmus;
 #endif
-  bool sole = false;  ///< no other rank is on this GPU: what comes next on the stream may already stand ready
 };
 
 /// out[i] = op over all ranks of in[i]; in rank order, accumulated as docs/collectives.md says.

@@ -20,14 +20,26 @@ __device__ inline JournalEntry*& open_entry() {
   return entry;
 }
 
+/// Thread 0 of block 0, as soon as it may touch memory: how far the journal is, which it needs only later. Loaded where
+/// it is needed it would hold up the block for most of a microsecond.
+__device__ inline JournalHead journal_head(const Peers& peers) {
+  JournalHead head;
+  if (blockIdx.x != 0 || threadIdx.x != 0 || !peers.journal) return head;
+  const std::byte* const at = peers.scratch[peers.rank] + peers.layout.journal_head_at();
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1}, [%2];"
+               : "=l"(head.operations), "=l"(head.bytes)
+               : "l"(at)
+               : "memory");
+  return head;
+}
+
 /// By thread 0 of each block, best while it would wait anyway. Once the communicator has failed there are no entries:
-/// the last one is where it did.
-__device__ inline void open_journal(const Peers& peers, bool failed = false) {
+/// the last one is where it did. `before`: of journal_head().
+__device__ inline void open_journal(const Peers& peers, const JournalHead& before, bool failed = false) {
   JournalEntry* entry = nullptr;
   if (blockIdx.x == 0 && peers.journal && !failed) {
     std::byte* const mine = peers.scratch[peers.rank];
     auto* const head = reinterpret_cast<JournalHead*>(mine + peers.layout.journal_head_at());
-    const JournalHead before = *head;
     *head = {before.operations + 1, before.bytes + peers.operation.bytes};
     entry = reinterpret_cast<JournalEntry*>(mine + peers.layout.journal_at()) + before.operations % kJournalEntries;
     JournalEntry opened;

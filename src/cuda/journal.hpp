@@ -45,7 +45,7 @@ struct JournalEntry {
   std::uint64_t bytes = 0;
   std::uint64_t begun_ns = 0;
   std::uint64_t ended_ns = 0;                ///< 0: not over
-  std::array<std::uint32_t, 8> waited_ns{};  ///< for each peer, from the first look in vain
+  std::array<std::uint32_t, 8> waited_ns{};  ///< for each peer; 0: less than some ten microseconds
 };
 /// Before the ring.
 struct JournalHead {

@@ -248,7 +248,6 @@ Met meet(const CommunicatorOptions& options, const std::function<void()>& prepar
   met.layout = layout_of(options, cards);
   met.scratch.resize(cards.size());
   for (const Card& card : cards) met.who.push_back(mix64(card.process ^ card.gpu));
-  met.sole = std::ranges::count(cards, cards[me].gpu, &Card::gpu) == 1;
   std::vector<std::uint64_t> names;
   std::size_t bytes = 0;
   for (const Bytes& made : all_through(options.exchange, [&] {

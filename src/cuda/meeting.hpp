@@ -17,7 +17,6 @@ struct Met {
   /// By rank; this rank's own is where the others write. Ranks of one process hold the same objects.
   std::vector<std::shared_ptr<GpuMemory>> scratch;
   std::vector<std::uint64_t> who;  ///< by rank: which GPU of which process
-  bool sole = true;                ///< no other rank is on this rank's GPU
 };
 
 /// @param prepare runs on each rank before its scratch is made @throws Error

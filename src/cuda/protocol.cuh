@@ -58,11 +58,8 @@ __device__ inline void release_word(void* to, std::uint64_t word) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
 }
 /// Returns when all that came before on the stream is complete and visible: before it, a kernel that was launched early
-/// may touch no memory. Then the kernel that comes next may be made ready in turn. By all threads.
-__device__ inline void after_predecessor(const Peers& peers) {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  if (peers.sole) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
+/// may touch no memory.
+__device__ inline void after_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// How far this block's lane is, and where the communicator stands, as the kernel finds them.
 struct Start {
@@ -133,7 +130,7 @@ static __device__ __noinline__ bool must_give_up(const Peers& peers, std::uint32
 /// One thread's waiting, from its first look at something that is not there yet.
 class Wait {
  public:
-  /// @param timed whether this thread notes in the journal how long it waited
+  /// @param timed whether this thread notes in the journal how long it waited; some ten microseconds it does not see
   __device__ Wait(const Peers& peers, std::uint32_t sequence, bool timed = false)
       : peers_(peers), sequence_(sequence), timed_(timed && blockIdx.x == 0) {}
 
@@ -148,8 +145,8 @@ class Wait {
   [[nodiscard]] __device__ std::uint64_t came_ns() const { return came_ns_; }
   /// After each look that was in vain: true when it is time to give up. Then the communicator has failed.
   __device__ bool over(std::uint32_t peer) {
-    if (timed_ && began_ns_ == 0) began_ns_ = wall_clock_ns();
     if (++looks_ <= kEagerLooks) return false;
+    if (timed_ && began_ns_ == 0) began_ns_ = wall_clock_ns();  // seldom: the clock costs a good part of a short wait
     __nanosleep(kPauseNs);
     if (looks_ % kLooks != 0) return false;
     Patience patience = patience_;

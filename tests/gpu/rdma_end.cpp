@@ -41,10 +41,12 @@ void RdmaMemory::free() {
 }
 
 void RdmaMemory::write(std::size_t offset, std::span<const std::byte> from) const {
+  const cuda::OnDevice current(device_);  // no other GPU may touch virtual memory
   check(cudaMemcpy(data_ + offset, from.data(), from.size(), cudaMemcpyDefault), "write memory of a test");
 }
 
 std::vector<std::byte> RdmaMemory::read(std::size_t offset, std::size_t bytes) const {
+  const cuda::OnDevice current(device_);
   std::vector<std::byte> out(bytes);
   check(cudaMemcpy(out.data(), data_ + offset, bytes, cudaMemcpyDefault), "read memory of a test");
   return out;
