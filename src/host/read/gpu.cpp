@@ -31,7 +31,7 @@ std::optional<bool> all_offer_dmabuf(std::string_view text) {
 
 }  // namespace
 
-GpuDriver read_gpu_driver(Tree& tree) {
+GpuDriver read_gpu_driver(Tree& tree, bool asks_cuda) {
   GpuDriver driver;
   const std::string version = "/proc/driver/nvidia/version";
   driver.version = fact_in_file(tree, version, driver_version_in);
@@ -45,7 +45,7 @@ GpuDriver read_gpu_driver(Tree& tree) {
       nv_mem.value_or(false) ? nv_mem : exists(tree.text(peers + "nv_mem_nc/version"), peers + "nv_mem*/version");
   driver.nvidia_peermem = exists(tree.text("/sys/module/nvidia_peermem/version"), "/sys/module/nvidia_peermem/version");
   driver.peermem_users = number_in_file<unsigned>(tree, "/sys/module/nvidia_peermem/refcnt");
-  driver.cuda_dmabuf = fact_of_tool(tree, tool::kCudaDmabuf, "", all_offer_dmabuf);
+  if (asks_cuda) driver.cuda_dmabuf = fact_of_tool(tree, tool::kCudaDmabuf, "", all_offer_dmabuf);
   driver.peer_memory_api = fact_of_tool(tree, tool::kKernelSymbols, "", [](std::string_view text) {
     return std::optional{text.find("ib_register_peer_memory_client") != std::string_view::npos};
   });

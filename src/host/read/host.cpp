@@ -88,7 +88,7 @@ Host read_host(Tree& tree) {
   }
   read_pci(tree, host);
   fill_from_lspci(tree, host);
-  if (!host.gpus.empty()) host.gpu_driver = read_gpu_driver(tree);
+  if (!host.gpus.empty()) host.gpu_driver = read_gpu_driver(tree, !host.nics.empty());
   return host;
 }
 

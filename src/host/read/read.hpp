@@ -34,7 +34,8 @@ void add_printed_devices(Tree& tree, Host& host);
 [[nodiscard]] bool is_fabric_variable(std::string_view name);
 /// Likewise of all mapped files.
 [[nodiscard]] bool is_rdma_library(std::string_view file);
-[[nodiscard]] GpuDriver read_gpu_driver(Tree& tree);
+/// `asks_cuda`: where nothing hangs on what CUDA says, the time that it takes is saved.
+[[nodiscard]] GpuDriver read_gpu_driver(Tree& tree, bool asks_cuda);
 /// GPUs, the PCI devices of NICs and GPUs, and the bridges above them.
 void read_pci(Tree& tree, Host& host);
 /// What `lspci -vvv` printed, where sysfs did not say it.

@@ -40,7 +40,11 @@ void node_refused(const Host& host, Judgement& judgement) {
         Confidence::kCertain, device.name,
         "this process may not open the device. libibverbs reports that as \"no such file\", NCCL on this host "
         "then counts fewer devices than on others",
-        "give the container this node too (device cgroup, --device); permissions 0666 as udev sets them",
+        host.in_container.value_or(false)
+            ? fmt::format(
+                  "docker run --device={} --cap-add=IPC_LOCK; in Kubernetes ask for the device plugin's RDMA resource",
+                  device.node_error.where())
+            : fmt::format("chmod 0666 {}, as rdma-core's udev rules have it", device.node_error.where()),
         {evidence(device.node_error, errno_text(*device.node_error))});
   }
 }

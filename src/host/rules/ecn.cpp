@@ -25,6 +25,11 @@ std::vector<std::string> shown_counters(const RdmaPort& port, std::initializer_l
 
 std::uint64_t count_of(const RdmaPort& port, const char* name) { return counter(port.counters, name).value_or(0); }
 
+/// The one that data is meant to ride in; 3 where that is not known.
+unsigned lossless_priority_of(const PortView& view) {
+  return main_priority(view.netdev != nullptr ? view.netdev->qos.pfc.value_or({}) : PrioritySet{});
+}
+
 /// The end of congestion control that is off for a lossless priority.
 void end_is_off(const Host& host, Judgement& judgement, const char* end, Fact<PrioritySet> Qos::*enabled,
                 const std::string& cause) {
@@ -62,7 +67,7 @@ void marks_unanswered(const Host& host, Judgement& judgement) {
         Confidence::kCertain, view.device->name,
         "switches marked packets to this host and it never sent a CNP: the notification point is off for the "
         "priority in which they ride",
-        enable_ecn(view, "np", 3),
+        enable_ecn(view, "np", lossless_priority_of(view)),
         shown_counters(*view.port, {"np_ecn_marked_roce_packets", "np_cnp_sent", "RxECNMrkd", "cnpSent",
                                     "rx_ecn_marked_pkts", "tx_cnp_pkts"}));
   }
@@ -77,7 +82,7 @@ void notifications_ignored(const Host& host, Judgement& judgement) {
     judgement.found(Confidence::kLikely, view.device->name,
                     "CNPs come and are ignored: the reaction point is off, or on for another priority than that of the "
                     "traffic",
-                    enable_ecn(view, "rp", 3),
+                    enable_ecn(view, "rp", lossless_priority_of(view)),
                     shown_counters(*view.port, {"rp_cnp_ignored", "rp_cnp_handled", "cnpIgnored", "cnpHandled"}));
   }
 }
@@ -206,16 +211,21 @@ void parameters_without_use(const Host& host, Judgement& judgement) {
     const auto most = counter(all, "rp_max_rate");
     const double mbps = view.port->rate_gbps.value_or(0) * 1000;
     std::vector<std::string> seen;
-    if (between_cnps.value_or(0) > kLongUs)
+    std::vector<std::string> commands;
+    if (between_cnps.value_or(0) > kLongUs) {
       seen.push_back(fmt::format("{}/np_min_time_between_cnps: {} (microseconds)", all.where(), *between_cnps));
-    if (most.value_or(0) != 0 && static_cast<double>(*most) < mbps)
+      commands.push_back(fmt::format("echo 4 > {}/np_min_time_between_cnps", all.where()));
+    }
+    if (most.value_or(0) != 0 && static_cast<double>(*most) < mbps) {
       seen.push_back(fmt::format("{}/rp_max_rate: {} (Mbit/s, of {})", all.where(), *most, mbps));
+      commands.push_back(fmt::format("echo 0 > {}/rp_max_rate (no limit)", all.where()));
+    }
     if (seen.empty()) continue;
     judgement.found(
         Confidence::kPossible, view.device->name,
         "congestion control has parameters that no fabric wants: notifications too far apart for a sender to "
         "follow, or a rate that it never exceeds again",
-        fmt::format("echo 4 > {0}/np_min_time_between_cnps; echo 0 > {0}/rp_max_rate (no limit)", all.where()), seen);
+        fmt::format("{}", fmt::join(commands, "; ")), seen);
   }
 }
 

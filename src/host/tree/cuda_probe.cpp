@@ -14,7 +14,7 @@ namespace tensorwire::host {
 
 namespace {
 
-constexpr Ps kCudaBound = 700 * kMillisecond;
+constexpr Ps kCudaBound = 1 * kSecond;
 constexpr int kDmabufSupported = 124;  ///< CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED; unknown to CUDA before 11.7
 constexpr int kInvalidValue = 1;
 
