@@ -85,6 +85,16 @@ TEST_P(GpuMemoryTest, AReadSeesTheWriteBeforeIt) {
   }
 }
 
+TEST_P(GpuMemoryTest, AWriteThatCompletedIsThere) {
+  constexpr std::uint32_t kBytes = 30'000;
+  for (int round = 0; round < 20; ++round) {
+    fill(a.device.bytes, static_cast<std::uint64_t>(round) + 200);
+    ASSERT_EQ(a.post(WrOpcode::kWrite, {part(a.device, 0, kBytes)}, b.device), 0);
+    ASSERT_EQ(a.next_status(), WcStatus::kSuccess) << "acknowledged";
+    ASSERT_TRUE(same(b.device.bytes.first(kBytes), a.device.bytes.first(kBytes))) << round;
+  }
+}
+
 TEST_P(GpuMemoryTest, AnImmediateSaysThatTheWritesBeforeItAreThereToo) {
   constexpr std::uint32_t kBytes = 10'000;
   for (int round = 0; round < 20; ++round) {
@@ -251,12 +261,14 @@ TEST_F(GpuWriteLate, WithoutAFlushTheBytesAreMissingForAWhile) {
 
 TEST_F(GpuWriteLate, WithAFlushTheyAreThere) {
   std::uint32_t key = 0;  // in the protection domain of the connection that asks
-  ASSERT_EQ(self.hca->register_memory(self.pd, b.device.address, kBytes, b.device.address, kEveryAccess, key), 0);
+  ASSERT_EQ(
+      self.hca->register_memory(self.pd, b.device.address, GpuEnd::kGpuBytes, b.device.address, kEveryAccess, key), 0);
+  b.device.bytes[kBytes + 10] = std::byte{42};
   const transport::Sge sge{reinterpret_cast<std::uint64_t>(self.memory.data()), 1, self.key};
   transport::SendWr flush;
   flush.opcode = WrOpcode::kRead;
   flush.signaled = true;
-  flush.remote_address = b.device.address + kBytes - 1;
+  flush.remote_address = b.device.address + kBytes + 10;  // of the region; not of what was written
   flush.rkey = key;
   flush.sges = {&sge, 1};
   ASSERT_EQ(self.hca->post_send(self.qp, flush, false), 0);
@@ -264,7 +276,7 @@ TEST_F(GpuWriteLate, WithAFlushTheyAreThere) {
   ASSERT_TRUE(flushed);
   ASSERT_EQ(flushed->status, WcStatus::kSuccess);
   EXPECT_TRUE(there());
-  EXPECT_EQ(self.memory[0], a.device.bytes[kBytes - 1]);
+  EXPECT_EQ(self.memory[0], std::byte{42});
   EXPECT_EQ(self.hca->deregister_memory(key), 0);
 }
 
