@@ -275,9 +275,10 @@ TW_API twResult_t twRecv(void* recv, size_t count, twDataType_t dtype, int peer,
  * by the next call; kernels that wait return then, and those that follow do nothing. Ranks that disagree about a call
  * are found by that bound.
  *
- * Where the ranks' GPUs cannot reach each other's memory (other hosts, no NVLink or PCIe peer access), and with
- * TENSORWIRE_PATH=host, operations go through host memory: the call waits for the stream, and cannot be captured. A log
- * line says so once. */
+ * Where the ranks' GPUs cannot reach each other's memory (other hosts, no NVLink or PCIe peer access), a thread of the
+ * host carries what kernels hand it, over RDMA; a log line says so once. Messages, and blocks of unequal size, are then
+ * copied through host memory, as is everything with TENSORWIRE_PATH=host: such a call waits for the stream, and cannot
+ * be captured. */
 
 /* Makes the communicator ready for GPU memory. All ranks call it, each with its GPU (a number of CUDA's runtime; -1:
  * the current device of the calling thread). Ranks may share a GPU. Loads all kernels, so that nothing is left to be
@@ -286,8 +287,8 @@ TW_API twResult_t twRecv(void* recv, size_t count, twDataType_t dtype, int peer,
  * @errors twInvalidArgument, twInvalidUsage, twSystemError (no CUDA in this build, no driver, no such GPU) */
 TW_API twResult_t twCommInitGpu(twComm_t comm, int device);
 
-/* How the operations on GPU memory travel: "peer" (between GPUs' memories), "host" (through host memory), or "" before
- * twCommInitGpu. The text is valid as long as the library.
+/* How the operations on GPU memory travel: "peer" (between GPUs' memories), "proxy" (a thread of the host carries what
+ * kernels hand it), "host" (each call copies), or "" before twCommInitGpu. The text is valid as long as the library.
  * @errors twInvalidArgument, twInvalidUsage */
 TW_API twResult_t twCommGpuPath(twComm_t comm, const char** path);
 

@@ -158,9 +158,6 @@ twResult_t twFusedAllReduceRmsNorm(const twFusedRmsNorm_t* what, twDataType_t dt
     if (!gpu) return problem("`in` is not memory of a GPU");
     const GpuCall call{kName, *comm, *gpu, stream};
     if (const twResult_t ready = ready_for(call, true); ready != twSuccess) return ready;
-    if (!comm->gpu()->launches_add_norm()) {
-      return refuse_usage(call, "TENSORWIRE_PATH=host has no fused operation. Use twAllReduce");
-    }
     cuda::AddNorm fused;
     fused.in = what->in;
     fused.residual_in = what->residualIn;
@@ -175,6 +172,10 @@ twResult_t twFusedAllReduceRmsNorm(const twFusedRmsNorm_t* what, twDataType_t dt
     fused.quant_scale = what->quantScale;
     fused.row_scales = what->rowScales;
     fused.quant_type = what->quantType == twInt8 ? cuda::QuantType::kInt8 : cuda::QuantType::kFloat8;
+    if (!comm->gpu()->launches(fused)) {
+      return refuse_usage(call, std::string{"the path "} + comm->gpu()->path() +
+                                    " has no fused operation, or none without normOut. Use twAllReduce");
+    }
     return comm->result_of(kName, comm->gpu()->launch(fused, *type, stream));
   });
 }

@@ -87,8 +87,8 @@ class CudaSide final : public GpuSide {
     return communicator_ != nullptr || (proxied_ != nullptr && Proxied::knows(call));
   }
   [[nodiscard]] bool launches_messages() const noexcept override { return communicator_ != nullptr; }
-  [[nodiscard]] bool launches_add_norm() const noexcept override {
-    return communicator_ != nullptr || proxied_ != nullptr;
+  [[nodiscard]] bool launches(const cuda::AddNorm& what) const noexcept override {
+    return communicator_ != nullptr || (proxied_ != nullptr && Proxied::knows(what));
   }
 
   cuda::Status launch(const Call& call, void* stream) noexcept override {

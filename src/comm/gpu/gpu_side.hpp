@@ -33,7 +33,7 @@ class GpuSide {
   // Whether launch() is possible: alike on all ranks.
   [[nodiscard]] virtual bool launches(const Call& call) const noexcept = 0;
   [[nodiscard]] virtual bool launches_messages() const noexcept = 0;
-  [[nodiscard]] virtual bool launches_add_norm() const noexcept = 0;
+  [[nodiscard]] virtual bool launches(const cuda::AddNorm& what) const noexcept = 0;
 
   /// Of arguments that communicator.hpp finds nothing wrong with.
   virtual cuda::Status launch(const Call& call, void* stream) noexcept = 0;

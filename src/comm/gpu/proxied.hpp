@@ -27,6 +27,8 @@ class Proxied {
   /// Whether launch() knows the call: blocks of equal size.
   [[nodiscard]] static bool knows(const Call& call) noexcept { return call.counts.empty(); }
   cuda::Status launch(const Call& call, cuda::Stream stream) noexcept;
+  /// The sum has no other place than where the norm will be.
+  [[nodiscard]] static bool knows(const cuda::AddNorm& what) noexcept { return what.norm_out != nullptr; }
   /// An all-reduce, then one kernel that does the rest.
   cuda::Status launch(const cuda::AddNorm& what, collective::DType dtype, cuda::Stream stream) noexcept;
 
