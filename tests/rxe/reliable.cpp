@@ -250,6 +250,16 @@ class Target {
     reply(op, index);
   }
 
+  /// Whose immediate it is, if it is that of another operation.
+  std::string owner_of(std::uint32_t immediate) const {
+    for (std::uint32_t other = 0; other < settings_.count; ++other) {
+      if (has_arrival(operation(settings_, other).kind) && operation(settings_, other).immediate == immediate) {
+        return ": that of operation " + std::to_string(other);
+      }
+    }
+    return {};
+  }
+
   void check(const ibv_wc& wc, const Operation& op, std::uint32_t index) {
     const bool by_write = op.kind == Kind::kWriteImm;
     const bool by_notice = op.kind == Kind::kWrite;
@@ -258,7 +268,9 @@ class Target {
     }
     const bool with_immediate = (wc.wc_flags & IBV_WC_WITH_IMM) != 0;
     if (with_immediate == (op.kind == Kind::kSend) || (with_immediate && wc.imm_data != op.immediate)) {
-      throw std::runtime_error{name_of(op, index) + " arrived with the wrong immediate"};
+      throw std::runtime_error{name_of(op, index) + " arrived with the immediate " +
+                               (with_immediate ? std::to_string(wc.imm_data) : "of none") + ", not " +
+                               std::to_string(op.immediate) + owner_of(wc.imm_data)};
     }
     if (wc.byte_len != (by_notice ? 0 : op.length)) {
       throw std::runtime_error{name_of(op, index) + " arrived with byte_len " + std::to_string(wc.byte_len)};
