@@ -13,11 +13,13 @@ cp -R python/. CMakeLists.txt LICENSE README.md "$stage/wheel/"
 cp -R "$stage/installed/share/doc/tensorwire/third-party" "$stage/wheel/"
 find "$stage/wheel" -name __pycache__ -prune -exec rm -rf {} +
 
-# A wheel holds no links: each library once, under the name that is looked for.
+# A wheel holds no links: each library once, under the name that is looked for. A library that needs the drop-in and has nothing
+# of its own stands for the link libibverbs.so.
 readonly from=$stage/installed/lib to=$stage/wheel/tensorwire/lib
 mkdir -p "$to/tensorwire"
 cp "$from/libtensorwire.so.0" "$to/"
 cp "$from/tensorwire/libibverbs.so.1" "$to/tensorwire/"
+strip -o "$to/tensorwire/libibverbs.so" "$build/lib/wheel/libibverbs.so"
 cp -R "$from/tensorwire/bundled" "$from/tensorwire/nccl" "$to/tensorwire/"
 chmod -R u=rwX,go=rX "$stage/wheel"
 

@@ -29,6 +29,17 @@ for thread in threads: thread.join()
 print(tensorwire.version(), sums)
 """
 
+# As NCCL looks symbols up: by name and version. How many functions were found, and how many drop-ins are loaded.
+OPEN_BOTH = """
+import ctypes, sys
+dlvsym = ctypes.CDLL(None).dlvsym
+dlvsym.restype, dlvsym.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+opened = [ctypes.CDLL(name) for name in sys.argv[1:]]
+found = {dlvsym(library._handle, b"ibv_get_device_list", b"IBVERBS_1.1") for library in opened}
+mapped = {line.split(None, 5)[5].strip() for line in open("/proc/self/maps") if "/libibverbs.so.1" in line}
+print(len(found - {None}) if None not in found else "not found", len(mapped))
+"""
+
 
 def make_wheel(into):
     return pathlib.Path(output(PROJECT / "scripts/wheel.sh", BUILD, into, cwd=PROJECT).strip())
@@ -59,10 +70,17 @@ class Wheel(unittest.TestCase):
     def test_holds_the_package_and_its_libraries_and_nothing_of_the_build(self):
         held = {str(path.relative_to(self.site)) for path in self.site.rglob("*") if path.is_file()}
         self.assertLessEqual({"tensorwire/operators.py", "tensorwire/lib/libtensorwire.so.0",
-                              "tensorwire/lib/tensorwire/libibverbs.so.1", "tensorwire/lib/tensorwire/nccl/libnccl.so.2"}, held)
+                              "tensorwire/lib/tensorwire/libibverbs.so.1", "tensorwire/lib/tensorwire/libibverbs.so",
+                              "tensorwire/lib/tensorwire/nccl/libnccl.so.2"}, held)
         self.assertFalse([path for path in held if "__pycache__" in path or path.startswith("platform_tag")])
         entry_points, = self.site.glob("*.dist-info/entry_points.txt")
         self.assertIn("[torch.backends]\ntensorwire = tensorwire.backend:register", entry_points.read_text())
+
+    def test_the_drop_in_is_one_library_under_both_names(self):
+        for names in (("libibverbs.so", "libibverbs.so.1"), ("libibverbs.so.1", "libibverbs.so")):
+            done = subprocess.run([sys.executable, "-B", "-c", OPEN_BOTH, *names], text=True, capture_output=True, timeout=60,
+                                  env={**SCRUBBED, "LD_LIBRARY_PATH": str(self.site / "tensorwire/lib/tensorwire")}, cwd="/")
+            self.assertEqual((0, "1 1\n"), (done.returncode, done.stdout), done.stderr)
 
     def test_two_ranks_sum_with_its_own_libraries(self):
         done = subprocess.run([sys.executable, "-B", "-c", ALL_REDUCE, self.site], text=True, capture_output=True, timeout=60,
