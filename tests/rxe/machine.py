@@ -69,7 +69,7 @@ class Machine:
             self.process = subprocess.Popen(
                 [qemu, "-M", "q35", "-cpu", CPU, "-accel", "tcg,thread=multi", "-smp", "2", "-m", "512", "-nodefaults",
                  "-no-reboot", "-display", "none", "-serial", "stdio", "-kernel", image, "-initrd", folder / "initramfs",
-                 "-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable random.trust_cpu=on",
+                 "-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check random.trust_cpu=on",
                  "-netdev", f"tap,id=wire,ifname={TAP},script=no,downscript=no,vhost=off",
                  "-device", "virtio-net-pci,netdev=wire,mac=52:54:00:77:00:02,csum=off,guest_csum=off,romfile="],
                 stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT)
