@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "lists.hpp"
 #include "measure.hpp"
 #include "start_line.hpp"
 
@@ -31,16 +32,6 @@ struct Arguments {
   cuda::CommunicatorOptions wishes;
 };
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  for (std::size_t from = 0; from <= text.size();) {
-    const std::size_t to = std::min(text.find(',', from), text.size());
-    parts.push_back(text.substr(from, to - from));
-    from = to + 1;
-  }
-  return parts;
-}
-
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -49,10 +40,9 @@ Arguments parse(int argc, char** argv) {
     if (name == "--ranks") {
       arguments.ranks = std::stoi(value);
     } else if (name == "--bytes") {
-      arguments.bytes.clear();
-      for (const std::string& part : split(value)) arguments.bytes.push_back(std::stoul(part));
+      arguments.bytes = split_numbers(value);
     } else if (name == "--ways") {
-      arguments.ways = split(value);
+      arguments.ways = split_list(value);
     } else if (name == "--turns") {
       arguments.turns = std::stoi(value);
     } else if (name == "--nccl") {

@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "bootstrap/group.hpp"
+#include "lists.hpp"
 #include "measure.hpp"
 #include "tensorwire/tensorwire.h"
 
@@ -74,16 +75,6 @@ struct Arguments {
   std::string nccl, json;
 };
 
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> parts;
-  for (std::size_t from = 0; from <= text.size();) {
-    const std::size_t to = std::min(text.find(',', from), text.size());
-    parts.push_back(text.substr(from, to - from));
-    from = to + 1;
-  }
-  return parts;
-}
-
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
   std::map<std::string, int*> numbers{{"--rank", &arguments.rank},
@@ -102,8 +93,7 @@ Arguments parse(int argc, char** argv) {
     } else if (texts.contains(name)) {
       *texts[name] = value;
     } else if (name == "--bytes") {
-      arguments.bytes.clear();
-      for (const std::string& part : split_list(value)) arguments.bytes.push_back(std::stoul(part));
+      arguments.bytes = split_numbers(value);
     } else if (name == "--ways") {
       arguments.ways = split_list(value);
     } else {

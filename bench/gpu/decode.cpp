@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "decode_kernels.hpp"
 #include "decode_model.hpp"
+#include "lists.hpp"
 #include "start_line.hpp"
 #include "way.hpp"
 

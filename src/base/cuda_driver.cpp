@@ -107,9 +107,10 @@ const CudaDriver* cuda_driver_in_process() noexcept {
   static std::atomic<std::uint64_t> looked_at{0};
   if (const CudaDriver* const known = found.load(std::memory_order_acquire)) return known;
   const std::uint64_t loads = loads_so_far();
-  if (looked_at.load(std::memory_order_relaxed) == loads) return nullptr;
-  found.store(look_up(RTLD_NOLOAD), std::memory_order_release);
-  looked_at.store(loads, std::memory_order_relaxed);
+  // Another thread may have found it between the two looks.
+  if (looked_at.load(std::memory_order_acquire) == loads) return found.load(std::memory_order_acquire);
+  if (const CudaDriver* const driver = look_up(RTLD_NOLOAD)) found.store(driver, std::memory_order_release);
+  looked_at.store(loads, std::memory_order_release);
   return found.load(std::memory_order_acquire);
 }
 
