@@ -42,9 +42,7 @@ std::optional<std::optional<unsigned>> forced_class_in(std::string_view text) {
 
 /// Of an empty entry nothing is told but with which errno, and a recording has that, too.
 EmptyGid read_empty_gid(Tree& tree, const std::string& port, unsigned index) {
-  const std::string attributes = port + "/gid_attrs/";
-  static_cast<void>(tree.text(attributes + "ndevs/" + std::to_string(index)));
-  return {index, fact_in_file(tree, attributes + "types/" + std::to_string(index), gid_version_in)};
+  return {index, fact_in_file(tree, port + "/gid_attrs/types/" + std::to_string(index), gid_version_in)};
 }
 
 Fact<std::vector<Gid>> read_gids(Tree& tree, const std::string& port, std::vector<EmptyGid>& empty) {
