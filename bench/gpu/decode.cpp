@@ -13,7 +13,6 @@
 #include "base/error.hpp"
 #include "decode_kernels.hpp"
 #include "decode_model.hpp"
-#include "lists.hpp"
 #include "start_line.hpp"
 #include "way.hpp"
 
