@@ -134,6 +134,16 @@ CudaSection::~CudaSection() {
   g_inside.fetch_sub(1);
 }
 
+std::optional<int> cuda_device_of(const void* address) noexcept {
+  const CudaDriver* const driver = cuda_driver_in_process();
+  if (driver == nullptr || address == nullptr || g_ending.load()) return std::nullopt;
+  const auto at = reinterpret_cast<std::uint64_t>(address);
+  unsigned type = 0;
+  int device = 0;
+  if (!ask(*driver, kMemoryType, at, type) || type != kTypeDevice) return std::nullopt;
+  return ask(*driver, kDeviceOrdinal, at, device) ? std::optional{device} : std::nullopt;
+}
+
 std::optional<CudaPointer> cuda_pointer(std::uint64_t address) noexcept {
   const CudaDriver* const driver = cuda_driver_in_process();
   if (driver == nullptr || address == 0 || g_ending.load()) return std::nullopt;

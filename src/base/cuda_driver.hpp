@@ -87,6 +87,8 @@ struct CudaPointer {
   std::uint64_t range_bytes = 0;
   std::uint64_t mapping_end = 0;  ///< where this mapping ends; of drivers that do not tell, the end of the range
 };
+/// The ordinal of the GPU whose memory lies at `address`; nothing: the host's. Any thread; 30 ns without a driver.
+[[nodiscard]] std::optional<int> cuda_device_of(const void* address) noexcept;
 /// Nothing where the address is not CUDA's. Any thread, also one that captures a stream.
 [[nodiscard]] std::optional<CudaPointer> cuda_pointer(std::uint64_t address) noexcept;
 /// CudaPointer::buffer_id alone, for a look before each use; 0 when nothing is there.

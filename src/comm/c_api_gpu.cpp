@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/cuda_driver.hpp"
 #include "base/error.hpp"
 #include "collective/builders.hpp"
 #include "comm/c_api_calls.hpp"
 #include "comm/c_api_group.hpp"
-#include "comm/gpu/pointer.hpp"
 
 using namespace tensorwire;
 
@@ -90,13 +90,13 @@ twResult_t ready_for(const GpuCall& call, bool is_collective) noexcept {
 }  // namespace
 
 BufferPlace place_of(const comm::Call& call) noexcept {
-  if (call.collective == collective::Collective::kBroadcast) return {comm::gpu_of(call.out)};
-  const auto in = comm::gpu_of(call.in);
-  const auto out = call.out == call.in ? in : comm::gpu_of(call.out);
+  if (call.collective == collective::Collective::kBroadcast) return {cuda_device_of(call.out)};
+  const auto in = cuda_device_of(call.in);
+  const auto out = call.out == call.in ? in : cuda_device_of(call.out);
   return {in ? in : out, call.in != nullptr && call.out != nullptr && in != out};
 }
 
-BufferPlace place_of(const comm::Transfer& transfer) noexcept { return {comm::gpu_of(transfer.buffer), false}; }
+BufferPlace place_of(const comm::Transfer& transfer) noexcept { return {cuda_device_of(transfer.buffer), false}; }
 
 twResult_t submit_to_gpu(const GpuCall& call, const comm::Call& what) noexcept {
   if (const twResult_t ready = ready_for(call, true); ready != twSuccess) return ready;
@@ -154,7 +154,7 @@ twResult_t twFusedAllReduceRmsNorm(const twFusedRmsNorm_t* what, twDataType_t dt
     if (what->quantOut != nullptr && what->quantType != twFloat8e4m3 && what->quantType != twInt8) {
       return problem("quantType is neither twFloat8e4m3 nor twInt8");
     }
-    const auto gpu = comm::gpu_of(what->in);
+    const auto gpu = cuda_device_of(what->in);
     if (!gpu) return problem("`in` is not memory of a GPU");
     const GpuCall call{kName, *comm, *gpu, stream};
     if (const twResult_t ready = ready_for(call, true); ready != twSuccess) return ready;

@@ -5,15 +5,21 @@
 
 #include <array>
 
+#include "base/cuda_driver.hpp"
+#include "base/error.hpp"
 #include "c_api_ranks.hpp"
-#include "comm/gpu/pointer.hpp"
 
 namespace tensorwire::comm {
 namespace {
 
-/// A libcuda.so.1 that takes every address for memory of GPU 3.
-void load_pretended_driver() {
-  if (::dlopen(TW_PRETENDED_CUDA, RTLD_NOW) == nullptr) throw Error{"load a pretended CUDA driver", ::dlerror()};
+/// Memory of GPU 0 of the pretended libcuda.so.1 (tests/verbs/pretended_gpu), which is loaded with it.
+void* memory_of_pretended_gpu() {
+  void* const driver = ::dlopen(TW_PRETENDED_DRIVER, RTLD_NOW);
+  if (driver == nullptr) throw Error{"load a pretended CUDA driver", ::dlerror()};
+  using Allocate = unsigned long long (*)(std::size_t bytes);
+  const auto allocate = reinterpret_cast<Allocate>(::dlsym(driver, "pretended_allocate_from_pool"));
+  if (allocate == nullptr) throw Error{"look into the pretended CUDA driver", ::dlerror()};
+  return reinterpret_cast<void*>(allocate(4096));
 }
 
 void expect_line_with(twComm_t comm, std::string_view words) {
@@ -25,9 +31,9 @@ TEST(GpuMemory, IsSeenOnceTheDriverIsInTheProcess) {
   const auto results = run_ranks(1, [](bootstrap::Group&) {
     if (::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD) != nullptr) return std::string{};  // the real one
     int value = 0;
-    if (gpu_of(&value)) return std::string{"memory of a GPU without a driver"};
-    load_pretended_driver();
-    return std::string{gpu_of(&value) == 3 ? "" : "the driver was not asked"};
+    if (cuda_device_of(&value)) return std::string{"memory of a GPU without a driver"};
+    if (cuda_device_of(memory_of_pretended_gpu()) != 0) return std::string{"the driver was not asked"};
+    return std::string{cuda_device_of(&value) ? "host memory is said to be a GPU's" : ""};
   });
   EXPECT_EQ(problems(results), "");
   EXPECT_EQ(results[0].text, "");
@@ -45,11 +51,11 @@ TEST(GpuMemory, IsRefusedInOneLineWithoutAGpuAndTheCommunicatorGoesOn) {
     expect_success(twAllReduce(values.data(), values.data(), 8, twFloat32, twSum, comm, nullptr), "twAllReduce", comm);
     if (values[0] != 2) throw Error{"all-reduce", "the sum is wrong"};
 
-    load_pretended_driver();
-    expect(twAllReduce(values.data(), values.data(), 8, twFloat32, twSum, comm, nullptr), twSystemError,
-           "memory of a pretended GPU", comm);
+    void* const on_gpu = memory_of_pretended_gpu();
+    expect(twAllReduce(on_gpu, on_gpu, 8, twFloat32, twSum, comm, nullptr), twSystemError, "memory of a pretended GPU",
+           comm);
     expect_line_with(comm, "GPU");
-    expect(twSend(values.data(), 8, twFloat32, 1 - group.rank(), comm, nullptr), twInvalidUsage, "a message", comm);
+    expect(twSend(on_gpu, 8, twFloat32, 1 - group.rank(), comm, nullptr), twInvalidUsage, "a message", comm);
     expect_line_with(comm, "Call twCommInitGpu on all ranks before");
     expect_success(twCommDestroy(comm), "twCommDestroy");
     return std::string{};
