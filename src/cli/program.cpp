@@ -28,6 +28,7 @@ int run_program(int argc, char** argv) {
     add_configure(program, status);
     add_nccl_env(program, status);
     add_sim(program, status);
+    add_first_contact(program, status);
   });
   return parsed != 0 ? parsed : status;
 }

@@ -26,5 +26,6 @@ void add_doctor(Command& parent, int& status);
 void add_configure(Command& parent, int& status);
 void add_nccl_env(Command& parent, int& status);
 void add_sim(Command& parent, int& status);
+void add_first_contact(Command& parent, int& status);
 
 }  // namespace tensorwire::cli

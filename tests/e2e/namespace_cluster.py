@@ -9,7 +9,7 @@ from harness import PROGRAM, environment
 
 TOOLS = ("unshare", "nsenter", "ip", "tc")
 MANAGEMENT, FIRST_RAIL = 0, 1
-BOUND_S = 90
+BOUND_S = 240
 
 
 def skip_without_cluster():

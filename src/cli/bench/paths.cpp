@@ -1,5 +1,8 @@
 #include "cli/bench/paths.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -11,6 +14,7 @@
 #include "cli/bench/udp_floor.hpp"
 #include "collective/builders.hpp"
 #include "collective/reduce.hpp"
+#include "verbs/context.hpp"
 
 namespace tensorwire::cli {
 
@@ -40,6 +44,18 @@ class CommPath final : public BenchPath {
   PathShape shape_;
   std::unique_ptr<comm::Communicator> communicator_;
 };
+
+/// TCP takes the interface that RDMA takes: its IPv4 address in network order. With an IPv6 GID it is loopback's, and
+/// all ranks must be on this host.
+std::uint32_t tcp_address(const comm::CommOptions& options) {
+  verbs::DeviceWish wish;
+  wish.device = options.device;
+  if (options.gid_index >= 0) wish.gid_index = options.gid_index;
+  const auto context = verbs::Context::open(wish);
+  std::uint32_t address = htonl(INADDR_LOOPBACK);
+  if (context->gid().is_ipv4()) std::memcpy(&address, context->gid().bytes.data() + 12, sizeof address);
+  return address;
+}
 
 /// The bytes of the plan that the communicator would take, and nothing else of it.
 ExchangePattern pattern_for(const bootstrap::Group& group, const PathOptions& options) {
@@ -90,7 +106,7 @@ class BareTcpPath final : public BenchPath {
         peers_(static_cast<std::size_t>(group.world_size() - 1)),
         received_(shape_.bytes() * std::max<std::size_t>(peers_, 1)),
         reduced_(shape_.bytes()),
-        exchange_(group, Waiter{options.comm.wait}) {}
+        exchange_(group, tcp_address(options.comm), Waiter{options.comm.wait}) {}
 
   bool all_reduce(const std::byte* in, std::byte* out) override {
     if (pattern_.empty()) return true;
@@ -126,8 +142,8 @@ std::unique_ptr<BenchPath> make_comm_path(const std::string& name, bootstrap::Gr
   comm.communicator_number = made++;
   if (name == "roce") comm.path = comm::PathChoice::kPackets;
   if (name == "tcp") {
-    comm.link_factory = [](bootstrap::Group& g, const comm::LinkSetup& setup) {
-      return std::make_unique<TcpLink>(g, setup);
+    comm.link_factory = [address = tcp_address(comm)](bootstrap::Group& g, const comm::LinkSetup& setup) {
+      return std::make_unique<TcpLink>(g, setup, address);
     };
   }
   return std::make_unique<CommPath>(name, group, options.shape, comm);

@@ -23,8 +23,8 @@ void store_header(std::span<std::byte> out, std::uint64_t offset, std::uint32_t 
 
 }  // namespace
 
-TcpLink::TcpLink(bootstrap::Group& group, const comm::LinkSetup& setup)
-    : mesh_(group), rank_(setup.rank), scratch_(setup.scratch), peers_(setup.ranks) {
+TcpLink::TcpLink(bootstrap::Group& group, const comm::LinkSetup& setup, std::uint32_t address)
+    : mesh_(group, address), rank_(setup.rank), scratch_(setup.scratch), peers_(setup.ranks) {
   for (std::uint32_t peer = 0; peer < setup.ranks; ++peer) {
     peers_[peer].fd = mesh_.socket_of(static_cast<int>(peer));
     peers_[peer].queue.resize(setup.send_depth);

@@ -14,8 +14,8 @@ namespace tensorwire::cli {
 
 class TcpLink final : public comm::Link {
  public:
-  /// Collective over `group`. @throws Error.
-  TcpLink(bootstrap::Group& group, const comm::LinkSetup& setup);
+  /// Collective over `group`. @param address  as TcpMesh has it. @throws Error.
+  TcpLink(bootstrap::Group& group, const comm::LinkSetup& setup, std::uint32_t address);
 
   [[nodiscard]] std::uint32_t scratch_key() const noexcept override { return 0; }
   [[nodiscard]] std::uint32_t key_of(const void* /*address*/, std::size_t /*bytes*/) override { return 0; }

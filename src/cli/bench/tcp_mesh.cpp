@@ -31,9 +31,7 @@ struct Endpoint {
 
 std::string peer_name(int peer) { return "TCP connection to rank " + std::to_string(peer); }
 
-/// The address through which this host reaches the others: that of the group's own traffic would be best, but all the
-/// benchmark's ranks of one host use loopback.
-sockaddr_in any_address(std::uint32_t address, std::uint16_t port) {
+sockaddr_in socket_address(std::uint32_t address, std::uint16_t port) {
   sockaddr_in result{};
   result.sin_family = AF_INET;
   result.sin_addr.s_addr = address;
@@ -65,11 +63,23 @@ void send_all(int fd, const void* data, std::size_t bytes) {
   if (send(fd, data, bytes, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes)) throw system_error("greet a TCP peer", errno);
 }
 
+bool is_loopback(std::uint32_t address) { return ntohl(address) >> 24U == IN_LOOPBACKNET; }
+
+/// Loopback's where all ranks are on one host, and this host's own otherwise.
+std::uint32_t address_to_use(bootstrap::Group& group, std::uint32_t own) {
+  for (const auto& bytes : group.all_gather(std::as_bytes(std::span{&own, 1}))) {
+    std::uint32_t theirs = 0;
+    std::memcpy(&theirs, bytes.data(), std::min(bytes.size(), sizeof theirs));
+    if (theirs != own && !is_loopback(theirs)) return own;
+  }
+  return htonl(INADDR_LOOPBACK);
+}
+
 }  // namespace
 
-TcpMesh::TcpMesh(bootstrap::Group& group)
+TcpMesh::TcpMesh(bootstrap::Group& group, std::uint32_t address)
     : rank_(group.rank()), sockets_(static_cast<std::size_t>(group.world_size()), -1) {
-  listen_and_connect(group);
+  listen_and_connect(group, address_to_use(group, address));
 }
 
 TcpMesh::~TcpMesh() {
@@ -79,9 +89,9 @@ TcpMesh::~TcpMesh() {
 }
 
 /// Every rank connects to the lower ranks and accepts the higher ones, who say their number first.
-void TcpMesh::listen_and_connect(bootstrap::Group& group) {
+void TcpMesh::listen_and_connect(bootstrap::Group& group, std::uint32_t address) {
   const int listener = tcp_socket();
-  sockaddr_in mine = any_address(htonl(INADDR_LOOPBACK), 0);
+  sockaddr_in mine = socket_address(address, 0);
   socklen_t length = sizeof mine;
   if (bind(listener, reinterpret_cast<sockaddr*>(&mine), length) != 0 || listen(listener, ranks()) != 0 ||
       getsockname(listener, reinterpret_cast<sockaddr*>(&mine), &length) != 0 ||
@@ -94,7 +104,7 @@ void TcpMesh::listen_and_connect(bootstrap::Group& group) {
   for (int peer = 0; peer < rank_; ++peer) {
     Endpoint theirs;
     std::memcpy(&theirs, all[static_cast<std::size_t>(peer)].data(), sizeof theirs);
-    const sockaddr_in to = any_address(theirs.address, theirs.port);
+    const sockaddr_in to = socket_address(theirs.address, theirs.port);
     const int fd = tcp_socket();
     sockets_[static_cast<std::size_t>(peer)] = fd;
     if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) throw system_error(peer_name(peer), errno);
@@ -114,7 +124,8 @@ void TcpMesh::listen_and_connect(bootstrap::Group& group) {
   close(listener);
 }
 
-BareTcpExchange::BareTcpExchange(bootstrap::Group& group, Waiter waiter) : mesh_(group), waiter_(waiter) {}
+BareTcpExchange::BareTcpExchange(bootstrap::Group& group, std::uint32_t address, Waiter waiter)
+    : mesh_(group, address), waiter_(waiter) {}
 
 std::uint64_t BareTcpExchange::write_some(int peer, std::uint64_t left, std::span<const std::byte> in) {
   // The last `left` bytes, so that a message walks through the tensor.

@@ -15,8 +15,10 @@ namespace tensorwire::cli {
 
 class TcpMesh {
  public:
-  /// Collective over `group`: every rank calls it at the same point. @throws Error naming the peer.
-  explicit TcpMesh(bootstrap::Group& group);
+  /// Collective over `group`: every rank calls it at the same point.
+  /// @param address  of this host in network order, by which ranks of other hosts reach it. Where all ranks have the
+  /// same one, or loopback's, they use the loopback interface. @throws Error naming the peer.
+  TcpMesh(bootstrap::Group& group, std::uint32_t address);
   ~TcpMesh();
   TcpMesh(const TcpMesh&) = delete;
   TcpMesh& operator=(const TcpMesh&) = delete;
@@ -27,7 +29,7 @@ class TcpMesh {
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(sockets_.size()); }
 
  private:
-  void listen_and_connect(bootstrap::Group& group);
+  void listen_and_connect(bootstrap::Group& group, std::uint32_t address);
 
   int rank_;
   std::vector<int> sockets_;
@@ -36,7 +38,8 @@ class TcpMesh {
 /// Moves the bytes of a phase over a mesh, both ways at once.
 class BareTcpExchange {
  public:
-  BareTcpExchange(bootstrap::Group& group, Waiter waiter);
+  /// @param address  as TcpMesh has it
+  BareTcpExchange(bootstrap::Group& group, std::uint32_t address, Waiter waiter);
 
   /// @throws Error when a peer closed its connection or nothing moved for 10 s.
   void exchange(const ExchangePhase& phase, const ExchangeBuffers& buffers);

@@ -12,9 +12,13 @@ namespace tensorwire::cli {
 namespace {
 
 /// A first device of the user-space HCA is the loopback interface, which leads to no other host.
-std::vector<std::string> without_loopback(std::vector<std::string> soft_devices) {
-  if (soft_devices.size() > 1) soft_devices.erase(soft_devices.begin());
-  return soft_devices;
+std::vector<std::string> without_loopback(std::vector<std::string> names) {
+  if (names.size() > 1) names.erase(names.begin());
+  return names;
+}
+
+std::vector<std::string> soft_devices() {
+  return without_loopback(verbs::DeviceList{*verbs::Library::open_soft()}.names());
 }
 
 std::vector<std::string> devices_here() {
@@ -23,7 +27,17 @@ std::vector<std::string> devices_here() {
   const bool soft = system != nullptr && system->is_soft();
   auto names = system != nullptr ? verbs::DeviceList{*system}.names() : std::vector<std::string>{};
   if (!names.empty()) return soft ? without_loopback(std::move(names)) : names;
-  return without_loopback(verbs::DeviceList{*verbs::Library::open_soft()}.names());
+  return soft_devices();
+}
+
+/// "soft" is the user-space HCA, whatever devices it has.
+std::vector<std::string> expanded(const std::vector<std::string>& devices) {
+  std::vector<std::string> all;
+  for (const std::string& device : devices) {
+    const auto names = device == "soft" ? soft_devices() : std::vector{device};
+    all.insert(all.end(), names.begin(), names.end());
+  }
+  return all;
 }
 
 /// The user-space HCA, the kernel's soft-RoCE and its iWARP sibling.
@@ -74,7 +88,7 @@ Rail open_rail(const std::string& device, const std::optional<int>& gid_index) {
 }  // namespace
 
 std::vector<Rail> open_rails(const RailWish& wish) {
-  const std::vector<std::string> devices = wish.devices.empty() ? devices_here() : wish.devices;
+  const std::vector<std::string> devices = expanded(wish.devices.empty() ? devices_here() : wish.devices);
   std::vector<Rail> rails;
   for (const std::string& device : devices) rails.push_back(open_rail(device, wish.gid_index));
   if (rails.empty()) {
