@@ -239,7 +239,7 @@ TEST(MeshJudge, AnHcaOfTheCpuIsLateNowAndThen) {
       mesh, [](auto, auto from, auto to) { return from == 2 || to == 2; },
       [](MeshCell& cell) { cell.latency_p50_us = 5000; });
   plant(
-      mesh, [](auto, auto from, auto to) { return from == 1 || to == 1; }, make_slow);
+      mesh, [](auto, auto from, auto to) { return from == 1 || to == 1; }, make_slow);  // a sixteenth by now
   const MeshVerdict verdict = judge_mesh(mesh);
   ASSERT_EQ(2U, verdict.findings.size()) << told(verdict);
   EXPECT_EQ(2U, verdict.findings[0].blame.host);

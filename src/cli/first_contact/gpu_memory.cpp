@@ -28,15 +28,13 @@ struct CudaCalls {
   int (*stream_create)(void**, unsigned) = nullptr;
   int (*stream_destroy)(void*) = nullptr;
   int (*stream_synchronize)(void*) = nullptr;
-  int (*export_range)(void*, unsigned long long, std::size_t, int, unsigned long long) = nullptr;  ///< null before 11.7
 };
 
 namespace {
 
 constexpr const char* kCudaLibrary = "libcuda.so.1";
-constexpr int kDmaBufHandle = 1;              // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 constexpr unsigned kNonBlockingStream = 1;    // CU_STREAM_NON_BLOCKING
-constexpr std::size_t kExportedPages = 4096;  // DMA-BUF ranges are of whole pages of the host
+constexpr std::size_t kExportedPages = 4096;  // whole pages of the host can be exported
 
 /// Null, with the reason, where this host has no driver.
 const CudaCalls* load_calls(std::string& why) {
@@ -52,7 +50,6 @@ const CudaCalls* load_calls(std::string& why) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
       return function != nullptr;
     };
-    static_cast<void>(find("cuMemGetHandleForAddressRange", calls.export_range));
     const bool whole =
         find("cuInit", calls.init) && find("cuGetErrorName", calls.error_name) &&
         find("cuDeviceGetCount", calls.device_count) && find("cuDeviceGet", calls.device_get) &&
@@ -127,14 +124,6 @@ void GpuBuffer::fill(std::uint16_t value) const {
 
 void GpuBuffer::copy_to(std::span<std::byte> host) const {
   check_gpu(gpu_.calls(), gpu_.calls().copy_to_host(host.data(), address_, host.size()), "read memory of a GPU");
-}
-
-UniqueFd GpuBuffer::export_dmabuf() const {
-  constexpr const char* kWhat = "export memory of a GPU as a DMA-BUF";
-  if (gpu_.calls().export_range == nullptr) throw Error{kWhat, "the driver is older than CUDA 11.7"};
-  int fd = -1;
-  check_gpu(gpu_.calls(), gpu_.calls().export_range(&fd, address_, bytes_, kDmaBufHandle, 0), kWhat);
-  return UniqueFd{fd};
 }
 
 GpuStream::GpuStream(const Gpu& gpu) : gpu_(gpu) {

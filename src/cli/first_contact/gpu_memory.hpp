@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "base/unique_fd.hpp"
-
 namespace tensorwire::cli {
 
 struct CudaCalls;
@@ -48,8 +46,6 @@ class GpuBuffer {
   /// The same 16 bits everywhere; returns when they are there. @throws Error
   void fill(std::uint16_t value) const;
   void copy_to(std::span<std::byte> host) const;
-  /// Exports the pages as a DMA-BUF. @throws Error that says why not
-  [[nodiscard]] UniqueFd export_dmabuf() const;
 
  private:
   const Gpu& gpu_;

@@ -23,34 +23,7 @@ constexpr std::uint16_t kBefore = 0x1111;
 constexpr std::uint16_t kAfter = 0x2b67;
 constexpr std::uint32_t kTimedRounds = 32;
 
-/// One way to register memory of a GPU, and what came of it.
-struct Attempt {
-  verbs::MemoryRegion region;
-  std::string why;  ///< it was refused
-
-  [[nodiscard]] Json json() const { return {{"registered", static_cast<bool>(region)}, {"why", why}}; }
-};
-
 constexpr verbs::MemoryAccess kRemoteWrites{.local_write = true, .remote_write = true};
-
-Attempt by_dmabuf(const std::shared_ptr<verbs::ProtectionDomain>& domain, const GpuBuffer& buffer) {
-  try {
-    const UniqueFd fd = buffer.export_dmabuf();
-    const verbs::MemorySpan span{buffer.address(), buffer.bytes(), verbs::MemoryKind::kDmaBuf, fd.get(), 0};
-    return {verbs::register_gpu_memory_with_hca(domain, span, kRemoteWrites), {}};
-  } catch (const Error& error) {
-    return {{}, error.what()};
-  }
-}
-
-Attempt by_peer_memory(const std::shared_ptr<verbs::ProtectionDomain>& domain, const GpuBuffer& buffer) {
-  try {
-    const verbs::MemorySpan span{buffer.address(), buffer.bytes()};
-    return {verbs::register_gpu_memory_with_hca(domain, span, kRemoteWrites), {}};
-  } catch (const Error& error) {
-    return {{}, error.what()};
-  }
-}
 
 /// Whether what the HCA wrote is what the GPU has.
 Json try_writes(const std::shared_ptr<verbs::ProtectionDomain>& domain, const GpuBuffer& buffer,
@@ -76,17 +49,20 @@ Json examine_pair(const Gpu& gpu, int ordinal, const Rail& rail) {
   }
   const auto domain = verbs::ProtectionDomain::create(rail.context);
   const GpuBuffer buffer{gpu, kTriedBytes};
-  const Attempt dmabuf = by_dmabuf(domain, buffer);
-  line["dma_buf"] = dmabuf.json();
-  const Attempt peer = dmabuf.region ? Attempt{{}, "not tried: DMA-BUF comes first"} : by_peer_memory(domain, buffer);
-  line["peer_memory"] = peer.json();
-  line["path"] = dmabuf.region ? "DMA-BUF" : peer.region ? "peer memory" : "none";
-  if (!dmabuf.region && !peer.region) return line;
+  verbs::MemoryRegion region;
+  try {
+    region = verbs::register_gpu_memory_with_hca(domain, {buffer.address(), buffer.bytes()}, kRemoteWrites);
+  } catch (const Error& error) {
+    line["path"] = "none";
+    line["why"] = error.what();
+    return line;
+  }
+  line["path"] = verbs::name(region.path());
   // Said before it is done: should the write kill this process, the line is there.
   fmt::print("{}\n", line.dump());
   std::fflush(stdout);
   try {
-    line["write"] = try_writes(domain, buffer, dmabuf.region ? dmabuf.region : peer.region);
+    line["write"] = try_writes(domain, buffer, region);
   } catch (const Error& error) {
     line["write"] = {{"right", false}, {"why", error.what()}};
   }

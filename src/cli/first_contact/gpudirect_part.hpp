@@ -1,6 +1,6 @@
-// GPUDirect as it is on this host, GPU by GPU and NIC by NIC: what registering memory of the GPU says by each way,
-// which way is taken, and whether bytes that the NIC writes are then in the GPU. Runs as a process of its own, which
-// prints a line of JSON for each pair: should one of them kill it, the lines before are there.
+// GPUDirect as it is on this host, GPU by GPU and NIC by NIC: what registering memory of the GPU says, which way is
+// taken, and whether bytes that the NIC writes are then in the GPU. Runs as a process of its own, which prints a line
+// of JSON for each pair: should one of them kill it, the lines before are there.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

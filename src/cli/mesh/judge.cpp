@@ -21,7 +21,7 @@ struct Tolerances {
   Tolerance latency, bandwidth;
 };
 constexpr Tolerances kOfHardware{{.share = 0.4, .least = 3}, {.share = 0.4, .least = 0}};
-constexpr Tolerances kOfSoftware{{.share = 1, .least = 2000}, {.share = 4, .least = 0}};
+constexpr Tolerances kOfSoftware{{.share = 1, .least = 2000}, {.share = 9, .least = 0}};
 
 /// Large writes reach nine tenths of a line and more; PCIe that is too narrow shows below this share.
 constexpr double kShareOfLine = 0.7;
