@@ -220,6 +220,14 @@ TEST(MeshJudge, AbsentHostsAndDevicesAreNamedOnce) {
   EXPECT_EQ("h2 rail 1: it has no device there, and another host has", verdict.findings[2].sentence);
 }
 
+TEST(MeshJudge, WhoeverDroppedOutIsNamedForThatAlone) {
+  MeshMatrix mesh = healthy_mesh(4);
+  make_slow(mesh.cell(0, 3, 1));
+  make_late(mesh.cell(0, 3, 2));
+  mesh.hosts()[3].absent = "it did not open within 20s";
+  EXPECT_EQ(MeshTrouble::kAbsent, only(mesh).trouble);
+}
+
 TEST(MeshJudge, ALineThatAllFallShortOf) {
   const MeshFinding finding = only(healthy_mesh(3, 1, 100));
   EXPECT_EQ(BlameScope::kAll, finding.blame.scope);

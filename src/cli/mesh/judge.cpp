@@ -57,7 +57,9 @@ class MeshJudge {
       for (std::size_t from = 0; from < mesh_.hosts().size(); ++from) {
         for (std::size_t to = 0; to < mesh_.hosts().size(); ++to) {
           const MeshCell& cell = mesh_.cell(rail, from, to);
-          if (from != to && (cell.measured || cell.failed())) visit(JudgedCell{rail, from, to}, cell);
+          // Whoever dropped out is named for that; how it was before says nothing of the links.
+          if (!mesh_.has_pair(rail, from, to)) continue;
+          if (cell.measured || cell.failed()) visit(JudgedCell{rail, from, to}, cell);
         }
       }
     }
