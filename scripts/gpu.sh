@@ -129,11 +129,10 @@ benches() {
 }
 
 # Ranks in two network namespaces, a GPU each, packets between them: Tensorwire's windows in pinned memory and on the GPU, one
-# rail and four; NCCL over sockets, as it is and tuned, and over the user-space HCA.
+# rail and four; NCCL over sockets, as it is and tuned.
 between_hosts() {
-  local nccl=$1 script=$tree/bin/gpu_hosts.sh
-  if [[ ! -x $script ]]; then script=scripts/gpu_hosts.sh; fi
-  local hosts=("$script" "$tree/bin/gpu_between_hosts" --rank '{rank}' --device '{rank}' --address 10.77.0.1 --turns "$2"
+  local nccl=$1 hosts
+  hosts=("$(companion gpu_hosts.sh)" "$tree/bin/gpu_between_hosts" --rank '{rank}' --device '{rank}' --address 10.77.0.1 --turns "$2"
     --bytes '8192,65536,262144,1048576,8388608')
   local both=(--ways 'tensorwire,nccl' --nccl "$nccl")
   export NCCL_SOCKET_IFNAME=tw NCCL_IB_DISABLE=1
@@ -143,8 +142,6 @@ between_hosts() {
   local rails=TENSORWIRE_RAILS=soft1,soft2,soft3,soft4
   stage hosts-rails-pinned env "$rails" TENSORWIRE_WINDOWS=host "${hosts[@]}" --json "$out/hosts-rails-pinned.json"
   stage hosts-rails-gpu env "$rails" TENSORWIRE_WINDOWS=gpu "${hosts[@]}" --json "$out/hosts-rails-gpu.json"
-  stage hosts-nccl-hca env NCCL_IB_DISABLE=0 NCCL_IB_HCA=soft1 NCCL_IB_GID_INDEX=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 \
-    NCCL_GIN_TYPE=2 "$tree/bin/tensorwire" soft -- "${hosts[@]}" "${both[@]}" --json "$out/hosts-nccl-hca.json"
 }
 
 about | tee "$out/about.txt"
