@@ -229,7 +229,8 @@ void small_bar1(const Host& host, Judgement& judgement) {
 
 /// The RDMA device of a NIC.
 const RdmaDevice* rdma_at(const Host& host, std::string_view pci_address) {
-  for (const RdmaDevice& device : host.rdma.value_or({})) {
+  if (!host.rdma) return nullptr;
+  for (const RdmaDevice& device : *host.rdma) {
     if (device.pci_address && *device.pci_address == pci_address) return &device;
   }
   return nullptr;
