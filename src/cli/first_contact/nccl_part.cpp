@@ -81,7 +81,7 @@ float from_half(std::uint16_t half) {
 class NcclSweep {
  public:
   NcclSweep(bootstrap::Group& group, const NcclCalls& nccl, const Gpu& gpu, std::size_t most)
-      : group_(group), nccl_(nccl), gpu_(gpu), stream_(gpu), most_(most), buffer_(gpu, most) {
+      : group_(group), nccl_(nccl), stream_(gpu), most_(most), buffer_(gpu, most) {
     NcclId id{};
     if (group.rank() == 0) check(nccl_.unique_id(&id), "make a unique id");
     const auto bytes = group.broadcast(std::as_bytes(std::span{id.bytes}));
@@ -132,7 +132,6 @@ class NcclSweep {
 
   bootstrap::Group& group_;
   const NcclCalls& nccl_;
-  const Gpu& gpu_;
   GpuStream stream_;
   std::size_t most_;
   GpuBuffer buffer_;
