@@ -1,5 +1,6 @@
 // What leaves a cluster in an archive: no secrets, no hardware addresses, other names; and how parts run as processes.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -91,20 +92,26 @@ TEST(Child, ItsOutputMayBeLargerThanAPipe) {
 
 class KitTest : public ::testing::Test {
  protected:
-  KitTest() : archive_(fs::path{::testing::TempDir()} / "kit-test.tar.gz") { clean(); }
+  /// Tests run beside each other, as processes.
+  KitTest()
+      : name_("kit-test-" + std::to_string(::getpid())),
+        archive_(fs::path{::testing::TempDir()} / (name_ + ".tar.gz")) {
+    clean();
+  }
   ~KitTest() override { clean(); }
 
   void clean() const {
     fs::remove(archive_);
     fs::remove_all(folder());
   }
-  [[nodiscard]] fs::path folder() const { return fs::path{::testing::TempDir()} / "kit-test"; }
+  [[nodiscard]] fs::path folder() const { return fs::path{::testing::TempDir()} / name_; }
   [[nodiscard]] std::string unpacked(const std::string& name) const {
     ChildPlan plan;
-    plan.words = {"tar", "-xzOf", archive_.string(), "kit-test/" + name};
+    plan.words = {"tar", "-xzOf", archive_.string(), name_ + "/" + name};
     return run_child(plan, never_stops()).out;
   }
 
+  std::string name_;
   fs::path archive_;
 };
 
