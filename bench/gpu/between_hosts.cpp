@@ -14,6 +14,7 @@
 
 #include "base/error.hpp"
 #include "bootstrap/group.hpp"
+#include "gpu_blocks.hpp"
 #include "lists.hpp"
 #include "measure.hpp"
 #include "tensorwire/tensorwire.h"
@@ -32,10 +33,7 @@ class ApiWay : public Way {
     check(twCommInitRank(&comm_, place.ranks, id, place.rank), nullptr, "twCommInitRank");
     check(twCommInitGpu(comm_, place.device), comm_, "twCommInitGpu");
   }
-  ~ApiWay() override {
-    for (void* memory : memory_) cudaFree(memory);
-    twCommDestroy(comm_);
-  }
+  ~ApiWay() override { twCommDestroy(comm_); }
 
   bool all_reduce(const void* in, void* out, std::size_t count, cudaStream_t stream) override {
     return twAllReduce(in, out, count, twBfloat16, twSum, comm_, stream) == twSuccess;
@@ -47,12 +45,7 @@ class ApiWay : public Way {
     twCommGetAsyncError(comm_, &state);
     return state == twSuccess ? std::string("path ") + path : twGetLastError(comm_);
   }
-  void* allocate(std::size_t bytes) override {
-    void* memory = nullptr;
-    if (cudaMalloc(&memory, bytes) != cudaSuccess) throw Error("allocate GPU memory", "there is too little");
-    memory_.push_back(memory);
-    return memory;
-  }
+  void* allocate(std::size_t bytes) override { return memory_.take(bytes); }
 
  private:
   static void check(twResult_t result, twComm_t comm, const char* what) {
@@ -60,7 +53,7 @@ class ApiWay : public Way {
   }
 
   twComm_t comm_ = nullptr;
-  std::vector<void*> memory_;
+  GpuBlocks memory_;
 };
 
 struct Arguments {

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "decode_kernels.hpp"
 #include "decode_model.hpp"
+#include "lists.hpp"
 #include "start_line.hpp"
 #include "way.hpp"
 
@@ -31,34 +32,19 @@ struct Arguments {
   std::string nccl, cublas, json;
 };
 
-std::vector<std::string> parts_of(const std::string& text) {
-  std::vector<std::string> parts;
-  for (std::size_t from = 0; from <= text.size();) {
-    const std::size_t to = std::min(text.find(',', from), text.size());
-    parts.push_back(text.substr(from, to - from));
-    from = to + 1;
-  }
-  return parts;
-}
-
 Arguments arguments_of(int argc, char** argv) {
   Arguments arguments;
-  const auto numbers = [](const std::string& text) {
-    std::vector<std::size_t> made;
-    for (const std::string& part : parts_of(text)) made.push_back(std::stoul(part));
-    return made;
-  };
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
     const std::string value = argv[i + 1];
     if (name == "--models") {
-      arguments.models = parts_of(value);
+      arguments.models = split_list(value);
     } else if (name == "--ways") {
-      arguments.ways = parts_of(value);
+      arguments.ways = split_list(value);
     } else if (name == "--batch") {
-      arguments.batches = numbers(value);
+      arguments.batches = split_numbers(value);
     } else if (name == "--shards") {
-      arguments.shards = numbers(value);
+      arguments.shards = split_numbers(value);
     } else if (name == "--context") {
       arguments.context = std::stoul(value);
     } else if (name == "--tokens") {

@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "base/error.hpp"
+#include "gpu_blocks.hpp"
 #include "way.hpp"
 
 namespace tensorwire::bench {
@@ -11,9 +12,6 @@ class TensorwireWay : public Way {
  public:
   TensorwireWay(std::shared_ptr<cuda::Communicator> communicator, std::optional<cuda::Shape> shape)
       : communicator_(std::move(communicator)), shape_(shape) {}
-  ~TensorwireWay() override {
-    for (void* memory : memory_) cudaFree(memory);
-  }
 
   bool all_reduce(const void* in, void* out, std::size_t count, cudaStream_t stream) override {
     used_ = shape_ ? *shape_ : cuda::choose_shape(count * 2, collective::DType::kBfloat16, communicator_->layout());
@@ -26,27 +24,19 @@ class TensorwireWay : public Way {
     return std::string(cuda::name_of(used_.protocol)) + ", " + std::to_string(used_.lanes) + " lanes of " +
            std::to_string(used_.threads) + " threads, pieces of " + std::to_string(used_.piece_bytes) + " bytes";
   }
-  void* allocate(std::size_t bytes) override {
-    void* memory = nullptr;
-    if (cudaMalloc(&memory, bytes) != cudaSuccess) throw Error("allocate GPU memory", "there is too little");
-    memory_.push_back(memory);
-    return memory;
-  }
+  void* allocate(std::size_t bytes) override { return memory_.take(bytes); }
 
  private:
   std::shared_ptr<cuda::Communicator> communicator_;
   std::optional<cuda::Shape> shape_;
   cuda::Shape used_;
-  std::vector<void*> memory_;
+  GpuBlocks memory_;
 };
 
 /// The fused operation on rows of 8192, with a residual of zeros, so that its residual_out is the sum.
 class AddNormWay : public Way {
  public:
   explicit AddNormWay(std::shared_ptr<cuda::Communicator> communicator) : communicator_(std::move(communicator)) {}
-  ~AddNormWay() override {
-    for (void* memory : memory_) cudaFree(memory);
-  }
 
   bool all_reduce(const void* in, void* out, std::size_t count, cudaStream_t stream) override {
     cuda::AddNorm what;
@@ -62,25 +52,18 @@ class AddNormWay : public Way {
   std::string describe() const override { return "all-reduce + residual + RMSNorm, rows of 8192"; }
   void* allocate(std::size_t bytes) override {
     if (zeros_ == nullptr) {
-      zeros_ = take(bytes);
-      norm_ = take(bytes);
+      zeros_ = memory_.take(bytes);
+      norm_ = memory_.take(bytes);
       if (cudaMemset(zeros_, 0, bytes) != cudaSuccess) throw Error("clear GPU memory", "it failed");
     }
-    return take(bytes);
+    return memory_.take(bytes);
   }
 
  private:
-  void* take(std::size_t bytes) {
-    void* memory = nullptr;
-    if (cudaMalloc(&memory, bytes) != cudaSuccess) throw Error("allocate GPU memory", "there is too little");
-    memory_.push_back(memory);
-    return memory;
-  }
-
   std::shared_ptr<cuda::Communicator> communicator_;
   void* zeros_ = nullptr;
   void* norm_ = nullptr;
-  std::vector<void*> memory_;
+  GpuBlocks memory_;
 };
 
 }  // namespace

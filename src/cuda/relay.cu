@@ -37,8 +37,8 @@ __device__ RelayPiece piece_of(const RelayJob& job, std::uint64_t part_bytes, st
 __device__ std::uint64_t first_of_grid() { return std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ std::uint64_t threads_of_grid() { return std::uint64_t{gridDim.x} * blockDim.x; }
 
-// What is in a window was not written by this GPU, and the same addresses had something else before: windows are read
-// by strong loads, past all caches. (Weak ones gave old bytes of pinned memory, now and then.)
+// What is in a window was not written by this kernel, and the same addresses had something else before: windows are
+// read by strong loads, past the first-level cache.
 struct FromTensor {
   static __device__ Unit unit(const std::byte* from) { return *reinterpret_cast<const Unit*>(from); }
   template <class Element>

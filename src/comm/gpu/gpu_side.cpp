@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "comm/gpu/agreement.hpp"
+#include "comm/gpu/bound.hpp"
 #include "comm/gpu/proxied.hpp"
 
 namespace tensorwire::comm {
@@ -21,7 +22,6 @@ namespace {
 
 /// How soon waiting kernels hear of a rank that died, and of an abort that a signal handler asked for.
 constexpr std::chrono::milliseconds kWatchEvery{5};
-constexpr Ps kNoBound = 90 * 24 * 3600 * kSecond;
 
 void check_gpu(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -165,7 +165,7 @@ class CudaSide final : public GpuSide {
     made.ranks = group.world_size();
     made.device = device;
     made.exchange = [&group](std::span<const std::byte> mine) { return group.all_gather(mine); };
-    made.operation_bound = options.operation_timeout == 0 ? kNoBound : options.operation_timeout;
+    made.operation_bound = bound_on_gpu(options);
     return made;
   }
 

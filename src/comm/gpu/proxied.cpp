@@ -11,16 +11,16 @@
 #include "base/env.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "comm/gpu/bound.hpp"
 
 namespace tensorwire::comm {
 
 namespace {
 
-/// In the signatures of the carrier's operations, so that they are nobody else's.
-constexpr std::uint16_t kCarrier = 1 << 15;
+/// From here on carriers are numbered, so that neither signatures nor roll calls of theirs are anybody else's.
+constexpr std::size_t kFirstCarrier = 1 << 15;
 /// A kernel waits for longer than the host, which knows whom for.
 constexpr Ps kLongerOnGpu = 5 * kSecond;
-constexpr Ps kNever90Days = 90 * 24 * 3600 * kSecond;
 
 cuda::RelayOptions relay_options(const bootstrap::Group& group, int device, const CommOptions& options,
                                  std::size_t rails, bool on_gpu) {
@@ -30,7 +30,7 @@ cuda::RelayOptions relay_options(const bootstrap::Group& group, int device, cons
   made.device = device;
   made.rails = static_cast<std::uint32_t>(rails);
   made.windows_on_gpu = on_gpu;
-  made.operation_bound = options.operation_timeout == 0 ? kNever90Days : options.operation_timeout + kLongerOnGpu;
+  made.operation_bound = bound_on_gpu(options) + kLongerOnGpu;
   return made;
 }
 
@@ -47,7 +47,8 @@ cuda::CommunicatorOptions alone(int device) {
 CommOptions carrier_options(const CommOptions& options, const std::string& device, std::size_t rail) {
   CommOptions made = options;
   if (!device.empty()) made.device = device;
-  made.communicator_number = static_cast<std::uint16_t>(options.communicator_number | (kCarrier + rail));
+  made.communicator_number =
+      static_cast<std::uint16_t>(kFirstCarrier + options.communicator_number * cuda::kMostRails + rail);
   made.moves_only = true;
   return made;
 }

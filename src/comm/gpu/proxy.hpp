@@ -1,10 +1,9 @@
 // A proxy of a GPU: a thread that does on the host what kernels ring for on one rail (cuda/relay.hpp), over a
-// communicator of its own. It spins while work is in flight, and for a while after; then it looks every kNapping. It
+// communicator of its own. It spins while work is in flight, and for a while after; then it looks every kNaps. It
 // makes no CUDA call.
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -29,7 +28,7 @@ struct RoundTrace {
 
 class Proxy {
  public:
-  /// Waits once all kernels have been idle so long.
+  /// After its last work; then it naps.
   static constexpr Ps kSpins = 10 * kMillisecond;
   static constexpr Ps kNaps = 50 * kMicrosecond;
 
@@ -48,10 +47,10 @@ class Proxy {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
   /// One line for people: where the time of the last rounds went.
   [[nodiscard]] std::string describe() const;
-  /// The last rounds, from old to new.
-  [[nodiscard]] std::vector<RoundTrace> rounds() const;
 
  private:
+  /// The last rounds, from old to new.
+  [[nodiscard]] std::vector<RoundTrace> rounds() const;
   void serve() noexcept;
   /// False: it failed.
   bool carry(const cuda::Round& round) noexcept;
