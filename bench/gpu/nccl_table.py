@@ -52,6 +52,7 @@ def arguments():
     parser.add_argument("--gpu", type=int, default=int(os.environ.get("LOCAL_RANK", 0)), help="default: LOCAL_RANK")
     parser.add_argument("--expect", choices=("IB", "Socket", "P2P", "SHM"), help="the only way that NCCL may take")
     parser.add_argument("--json", type=pathlib.Path, help="rank 0 writes the table there")
+    parser.add_argument("--keep-log", type=pathlib.Path, help="a folder that keeps what NCCL says about its channels, by rank")
     options = parser.parse_args()
     options.modes = options.modes.split(",")
     if set(options.modes) - {"graph", "eager"}:
@@ -67,7 +68,7 @@ def arguments():
 
 def keep_nccl_log(folder):
     """Sends what NCCL says about its channels to a file of this process."""
-    path = pathlib.Path(folder, "nccl.log")
+    path = pathlib.Path(folder, f"nccl-{os.environ.get('RANK', 0)}.log")
     os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,NET,ENV,P2P,SHM", NCCL_DEBUG_FILE=str(path))
     return path
 
@@ -238,7 +239,9 @@ def main():
         print(f"skipped: there is no GPU {options.gpu} here (--backend gloo runs on CPUs)")
         return SKIPPED
     with tempfile.TemporaryDirectory() as folder:
-        log = keep_nccl_log(folder) if options.backend == "nccl" else None
+        if options.keep_log:
+            options.keep_log.mkdir(parents=True, exist_ok=True)
+        log = keep_nccl_log(options.keep_log or folder) if options.backend == "nccl" else None
         if log:
             torch.cuda.set_device(options.gpu)
         dist.init_process_group(options.backend)

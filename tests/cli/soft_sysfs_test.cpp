@@ -99,6 +99,12 @@ TEST(SoftNccl, DevicesOnNicsBeforeOthers) {
   EXPECT_EQ(value_of(nccl_variables(devices, {false, false, false}), "NCCL_IB_HCA"), "=soft1,soft2");
 }
 
+TEST(SoftNccl, OneDeviceForEachInterface) {
+  const std::vector devices{soft_device("soft1", kAddress, "eth0"), soft_device("soft2", kAddress + 1, "eth0"),
+                            soft_device("soft3", kAddress + 2, "eth1")};
+  EXPECT_EQ(value_of(nccl_variables(devices, {true, true, true}), "NCCL_IB_HCA"), "=soft1,soft3");
+}
+
 TEST(SoftNccl, LoopbackWhereThereIsNothingElse) {
   EXPECT_EQ(value_of(nccl_variables({soft_device("soft0", 0x7f000001, "lo")}, {false}), "NCCL_IB_HCA"), "=soft0");
   EXPECT_TRUE(nccl_variables({}, {}).empty());
