@@ -6,6 +6,7 @@
 // usage: gpu_allreduce [--ranks N] [--bytes 8192,65536] [--ways
 // tensorwire,nccl,nccl-window,lines:16:512,slots:64:16384]
 //                      [--turns N] [--nccl FILE] [--json FILE] [--early 0] [--journal 0] [--round BYTES] [--lanes N]
+//                      [--scratch gpu|host]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -53,6 +54,8 @@ Arguments parse(int argc, char** argv) {
       arguments.wishes.journal = value != "0";
     } else if (name == "--round") {
       arguments.wishes.round_bytes = static_cast<std::uint32_t>(std::stoul(value));
+    } else if (name == "--scratch") {
+      arguments.wishes.scratch = value == "host" ? cuda::Home::kHost : cuda::Home::kGpu;
     } else if (name == "--lanes") {
       arguments.wishes.most_lanes = static_cast<std::uint32_t>(std::stoul(value));
     } else if (name == "--json") {

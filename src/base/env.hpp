@@ -40,7 +40,7 @@ inline constexpr auto kVariables = std::to_array<Variable>({
     {"TENSORWIRE_LOG_FORMAT", "text", "how that is written: text, or json (an object a line)"},
     {"TENSORWIRE_METRICS", "none", "file that each rank writes its statistics to, for Prometheus; %r rank, %c communicator, %p process"},
     {"TENSORWIRE_METRICS_INTERVAL", "10s", "how often that file is written anew; 0: when the communicator ends only"},
-    {"TENSORWIRE_PATH", "auto", "how operations on GPU memory travel: auto, peer (between GPUs, or an error), proxy (a thread carries what kernels hand it) or host (copies by each call)"},
+    {"TENSORWIRE_PATH", "auto", "how operations on GPU memory travel: auto, peer (between GPUs, or an error), shared (through memory of the host, or an error), proxy (a thread carries what kernels hand it) or host (copies by each call)"},
     {"TENSORWIRE_PCAP", "none", "file to which the soft HCA writes every packet it sends and receives; %p becomes the process id"},
     {"TENSORWIRE_PROXY_CPUS", "those of the GPU's NUMA node", "processors that a GPU's proxy thread may run on, as 2-5,8"},
     {"TENSORWIRE_RAILS", "the communicator's device", "RDMA devices, as soft1,soft2, that share out tensors of a GPU; as many on all ranks, at most 4"},

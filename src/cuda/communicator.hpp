@@ -20,6 +20,7 @@
 #include "base/time.hpp"
 #include "collective/types.hpp"
 #include "cuda/failure.hpp"
+#include "cuda/gpu_memory.hpp"
 #include "cuda/job.hpp"
 #include "cuda/shape.hpp"
 
@@ -41,6 +42,7 @@ struct CommunicatorOptions {
   bool journal = true;       ///< kernels write down what they do; some 0.1 us each
 
   // What follows shapes the scratch memory and must be the same on all ranks.
+  Home scratch = Home::kGpu;             ///< kHost: for GPUs that do not reach each other's memory
   std::uint32_t most_lanes = 128;        ///< fewer where GPUs have fewer multiprocessors, or ranks share one
   std::uint32_t line_data_bytes = 8192;  ///< of a tensor by lines, for each lane
   std::uint32_t round_bytes = 32768;     ///< of a tensor by words, for each lane and round

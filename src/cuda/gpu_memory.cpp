@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <vector>
 
 #include "cuda/driver.cuh"
@@ -12,6 +13,14 @@ namespace {
 
 CUdeviceptr address_of(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
 
+/// The NUMA node whose memory the GPU is nearest to; 0 where nobody knows.
+int node_of(int device) {
+  int node = -1;
+  const cudaError_t asked = cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device);
+  check(asked, fmt::format("ask for the NUMA node of GPU {}", device));
+  return node < 0 ? 0 : node;
+}
+
 CUmemLocation on(int device) {
   CUmemLocation location{};
   location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -19,21 +28,29 @@ CUmemLocation on(int device) {
   return location;
 }
 
+CUmemLocation beside(int device) {
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  location.id = node_of(device);
+  return location;
+}
+
 }  // namespace
 
-GpuMemory GpuMemory::allocate(std::size_t bytes, int device, std::span<const int> reached_by) {
+GpuMemory GpuMemory::allocate(std::size_t bytes, int device, Home home, std::span<const int> reached_by) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  properties.location = on(device);
+  properties.location = home == Home::kGpu ? on(device) : beside(device);
+  const std::string_view place = home == Home::kGpu ? "on" : "of the host beside";
   std::size_t step = 0;
   check(driver().granularity(&step, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-        fmt::format("ask how memory of GPU {} is allocated", device));
+        fmt::format("ask how memory {} GPU {} is allocated", place, device));
   GpuMemory memory;
   memory.bytes_ = (bytes + step - 1) / step * step;
   CUmemGenericAllocationHandle handle = 0;
   check(driver().create(&handle, memory.bytes_, &properties, 0),
-        fmt::format("allocate {} bytes of shareable memory on GPU {}", memory.bytes_, device));
+        fmt::format("allocate {} bytes of shareable memory {} GPU {}", memory.bytes_, place, device));
   memory.handle_ = handle;
   memory.map(reached_by);
   const OnDevice current(device);

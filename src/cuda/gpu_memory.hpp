@@ -1,5 +1,6 @@
-// Memory of a GPU that other GPUs and other processes can map (CUDA's virtual memory management). A GpuMemory owns one
-// mapping; the memory itself lives as long as any mapping or descriptor of it, whoever made it.
+// Memory of a GPU, or of the host beside it, that other GPUs and other processes can map (CUDA's virtual memory
+// management). A GpuMemory owns one mapping; the memory itself lives as long as any mapping or descriptor of it,
+// whoever made it.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +12,19 @@
 
 namespace tensorwire::cuda {
 
+enum class Home : std::uint8_t {
+  kGpu,
+  kHost,  ///< the NUMA node of the GPU: every GPU of the host reaches it, across PCIe
+};
+
 class GpuMemory {
  public:
   GpuMemory() noexcept = default;
-  /// New memory on `device`, zeroed, which all GPUs in `reached_by` (`device` among them) reach at the same address:
-  /// within a process a second address for the same bytes would need fences of its own. `bytes` is rounded up.
+  /// New memory on `device` or beside it, zeroed, which all GPUs in `reached_by` (`device` among them) reach at the
+  /// same address: within a process a second address for the same bytes would need fences of its own. `bytes` is
+  /// rounded up.
   /// @throws Error
-  [[nodiscard]] static GpuMemory allocate(std::size_t bytes, int device, std::span<const int> reached_by);
+  [[nodiscard]] static GpuMemory allocate(std::size_t bytes, int device, Home home, std::span<const int> reached_by);
   /// The memory of another process, mapped in `device` as well.
   /// @throws Error when `device` cannot reach it
   [[nodiscard]] static GpuMemory of_fd(int fd, std::size_t bytes, int device);

@@ -23,7 +23,7 @@ namespace tensorwire::cuda {
 
 namespace {
 
-constexpr std::uint32_t kMeetingVersion = 2;
+constexpr std::uint32_t kMeetingVersion = 3;
 
 /// What a rank says of itself. On the wire: big-endian words, the strings by length.
 struct Card {
@@ -34,7 +34,7 @@ struct Card {
   std::uint32_t device = 0;       ///< the GPU's number in this process
   std::uint32_t processors = 0;   ///< multiprocessors of the GPU
   std::uint64_t inbox_token = 0;  ///< what a delivery to this rank must bear
-  std::array<std::uint32_t, 5> wishes{};
+  std::array<std::uint32_t, 6> wishes{};
   std::string inbox;  ///< path
 };
 
@@ -175,8 +175,8 @@ Card own_card(const CommunicatorOptions& options, const FdInbox& inbox, std::uin
   card.device = static_cast<std::uint32_t>(options.device);
   card.processors = static_cast<std::uint32_t>(properties.multiProcessorCount);
   card.inbox_token = inbox_token;
-  card.wishes = {options.most_lanes, options.line_data_bytes, options.round_bytes, options.slot_bytes,
-                 options.flag_bits};
+  card.wishes = {options.most_lanes, options.line_data_bytes, options.round_bytes,
+                 options.slot_bytes, options.flag_bits,       static_cast<std::uint32_t>(options.scratch)};
   card.inbox = inbox.path();
   return card;
 }
@@ -252,8 +252,8 @@ Met meet(const CommunicatorOptions& options, const std::function<void()>& prepar
   std::size_t bytes = 0;
   for (const Bytes& made : all_through(options.exchange, [&] {
          prepare();
-         met.scratch[me] = std::make_shared<GpuMemory>(
-             GpuMemory::allocate(met.layout.bytes(), options.device, devices_of(cards, cards[me].process)));
+         met.scratch[me] = std::make_shared<GpuMemory>(GpuMemory::allocate(
+             met.layout.bytes(), options.device, options.scratch, devices_of(cards, cards[me].process)));
          // All bits set: kNothing.
          met.scratch[me]->fill(met.layout.words_at(0, 0, 0), met.layout.words_bytes(), 0xff);
          Bytes mine;

@@ -152,15 +152,13 @@ class Step {
   DeviceBytes in_, residual_, weight_, norm_, quantised_, scales_;
 };
 
-class AddNorm : public ::testing::TestWithParam<int> {
+class AddNorm : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override { SKIP_WITHOUT_GPU(); }
 };
 
 TEST_P(AddNorm, GivesTheSeparateStepsResults) {
-  cuda::CommunicatorOptions options;
-  options.operation_bound = 5 * kSecond;
-  as_ranks(GetParam(), options, [](Rank& rank) {
+  as_ranks(GetParam().ranks, GetParam().options(), [](Rank& rank) {
     constexpr Shape kShapes[] = {{1, 8192}, {4, 4096}, {16, 8192}, {80, 6144}, {33, 1000}, {300, 8192}, {5, 8}};
     std::uint64_t seed = 1;  // not a multiple of three: no NaNs
     for (const Shape& shape : kShapes) {
@@ -177,7 +175,9 @@ TEST_P(AddNorm, GivesTheSeparateStepsResults) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, AddNorm, ::testing::Values(2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, AddNorm, ::testing::Values(Setting{2}, Setting{3}, Setting{4}, Setting{8}));
+INSTANTIATE_TEST_SUITE_P(InHostMemory, AddNorm,
+                         ::testing::Values(Setting{2, cuda::Home::kHost}, Setting{4, cuda::Home::kHost}));
 
 TEST(AddNormAlone, AnAbsentRankEndsItWithinTheBound) {
   SKIP_WITHOUT_GPU();

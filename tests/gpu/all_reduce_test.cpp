@@ -75,18 +75,13 @@ class Bench {
   DeviceBytes out_;
 };
 
-class AllReduce : public ::testing::TestWithParam<int> {
+class AllReduce : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override { SKIP_WITHOUT_GPU(); }
-  static cuda::CommunicatorOptions options() {
-    cuda::CommunicatorOptions options;
-    options.operation_bound = 5 * kSecond;
-    return options;
-  }
 };
 
 TEST_P(AllReduce, EveryTypeOperatorAndCount) {
-  as_ranks(GetParam(), options(), [](Rank& rank) {
+  as_ranks(GetParam().ranks, GetParam().options(), [](Rank& rank) {
     constexpr std::size_t kCounts[] = {1, 2, 3, 4, 5, 7, 8, 9, 17, 63, 511, 513, 4097, 12345, 100003, 1048579};
     Bench bench(rank, 4 * 1048579);
     std::uint64_t seed = 0;
@@ -103,7 +98,7 @@ TEST_P(AllReduce, EveryTypeOperatorAndCount) {
 }
 
 TEST_P(AllReduce, AnyAlignmentInAndOutOfPlace) {
-  as_ranks(GetParam(), options(), [](Rank& rank) {
+  as_ranks(GetParam().ranks, GetParam().options(), [](Rank& rank) {
     Bench bench(rank, 1U << 20);
     Random random(7);
     for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -121,7 +116,7 @@ TEST_P(AllReduce, AnyAlignmentInAndOutOfPlace) {
 }
 
 TEST_P(AllReduce, ProtocolsAndShapesMayFollowEachOtherInAnyOrder) {
-  as_ranks(GetParam(), options(), [](Rank& rank) {
+  as_ranks(GetParam().ranks, GetParam().options(), [](Rank& rank) {
     Bench bench(rank, 1U << 20);
     Random random(11);
     const cuda::Layout& layout = rank.communicator.layout();
@@ -147,7 +142,7 @@ TEST_P(AllReduce, ProtocolsAndShapesMayFollowEachOtherInAnyOrder) {
 }
 
 TEST_P(AllReduce, Large) {
-  as_ranks(GetParam(), options(), [](Rank& rank) {
+  as_ranks(GetParam().ranks, GetParam().options(), [](Rank& rank) {
     const std::size_t most = std::size_t{64} << 20;
     Bench bench(rank, most);
     bench.run({.seed = 1, .count = most / 2});
@@ -155,7 +150,9 @@ TEST_P(AllReduce, Large) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, ::testing::Values(2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, ::testing::Values(Setting{2}, Setting{3}, Setting{4}, Setting{8}));
+INSTANTIATE_TEST_SUITE_P(InHostMemory, AllReduce,
+                         ::testing::Values(Setting{2, cuda::Home::kHost}, Setting{4, cuda::Home::kHost}));
 
 /// With flags of 8 bits: first a large tensor, then small ones until the large one's flag comes up again while a peer
 /// is late. Lines of the large one that still bore that flag would be taken for new ones.

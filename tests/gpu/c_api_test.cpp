@@ -199,8 +199,8 @@ TEST(GpuApiThroughHost, CannotBeCaptured) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, GpuApi,
-                         ::testing::Values(Way{2, "peer"}, Way{4, "peer"}, Way{2, "proxy"}, Way{3, "proxy"},
-                                           Way{4, "proxy"}),
+                         ::testing::Values(Way{2, "peer"}, Way{4, "peer"}, Way{2, "shared"}, Way{4, "shared"},
+                                           Way{2, "proxy"}, Way{3, "proxy"}, Way{4, "proxy"}),
                          [](const auto& way) { return way.param.path + std::to_string(way.param.ranks); });
 
 }  // namespace

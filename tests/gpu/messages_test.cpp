@@ -226,20 +226,15 @@ class Cases {
   Rank& rank_;
 };
 
-class Messages : public ::testing::TestWithParam<int> {
+class Messages : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override { SKIP_WITHOUT_GPU(); }
-  static cuda::CommunicatorOptions options() {
-    cuda::CommunicatorOptions options;
-    options.operation_bound = 5 * kSecond;
-    return options;
-  }
 };
 
 constexpr std::size_t kMostBytes = 16U << 20;
 
 TEST_P(Messages, OfAllSizesArriveWhole) {
-  as_ranks(GetParam(), options(), [](Rank& rank) {
+  as_ranks(GetParam().ranks, GetParam().options(), [](Rank& rank) {
     const Cases cases(rank);
     Tried tried(rank, kMostBytes);
     rank.crossing.wait();
@@ -260,9 +255,9 @@ TEST_P(Messages, OfAllSizesArriveWhole) {
 }
 
 TEST_P(Messages, MixWithEachOtherInGraphsAndWithLateRanks) {
-  cuda::CommunicatorOptions small_flags = options();
+  cuda::CommunicatorOptions small_flags = GetParam().options();
   small_flags.flag_bits = 8;  // lines' flags come up again, many times
-  as_ranks(GetParam(), small_flags, [](Rank& rank) {
+  as_ranks(GetParam().ranks, small_flags, [](Rank& rank) {
     const Cases cases(rank);
     Tried tried(rank, kMostBytes);
     rank.crossing.wait();
@@ -290,7 +285,7 @@ TEST_P(Messages, MixWithEachOtherInGraphsAndWithLateRanks) {
 
 /// A message needs its two ranks only: the last one receives nothing, and no rank waits for it.
 TEST_P(Messages, NeedNothingOfThirdRanks) {
-  as_ranks(GetParam(), options(), [](Rank& rank) {
+  as_ranks(GetParam().ranks, GetParam().options(), [](Rank& rank) {
     const DeviceBytes memory(4U << 20);
     rank.crossing.wait();
     for (const std::size_t bytes : {64U, 100000U, 4U << 20}) {
@@ -311,7 +306,9 @@ TEST_P(Messages, NeedNothingOfThirdRanks) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Messages, ::testing::Values(2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, Messages, ::testing::Values(Setting{2}, Setting{3}, Setting{4}, Setting{8}));
+INSTANTIATE_TEST_SUITE_P(InHostMemory, Messages,
+                         ::testing::Values(Setting{2, cuda::Home::kHost}, Setting{4, cuda::Home::kHost}));
 
 }  // namespace
 }  // namespace tensorwire::test

@@ -19,20 +19,26 @@ namespace {
 using collective::DType;
 using collective::Op;
 
-constexpr const char* kRole = "TW_GPU_TEST_RANK";  // "rank ranks port kill proxy"
+constexpr const char* kRole = "TW_GPU_TEST_RANK";  // "rank ranks port kill way"
 constexpr int kOperations = 40;
 constexpr int kSaysNothing = 3;
+
+enum class Route {
+  kPeer,
+  kProxy,   ///< through the C API
+  kShared,  ///< scratch in memory of the host
+};
 
 struct Role {
   int rank = 0;
   int ranks = 0;
   int port = 0;
   int victim = -1;  ///< dies in the middle
-  int proxy = 0;    ///< 1: the path by a proxy, through the C API
+  Route way = Route::kPeer;
 
   [[nodiscard]] std::string text() const {
     return std::to_string(rank) + " " + std::to_string(ranks) + " " + std::to_string(port) + " " +
-           std::to_string(victim) + " " + std::to_string(proxy);
+           std::to_string(victim) + " " + std::to_string(static_cast<int>(way));
   }
 };
 
@@ -50,10 +56,10 @@ pid_t start(const Role& role) {
   return child;
 }
 
-std::vector<int> verdicts_of(int ranks, int victim, int proxy = 0) {
-  const int port = 20000 + ::getpid() % 20000 + (victim >= 0 ? 1 : 0) + 2 * proxy;
+std::vector<int> verdicts_of(int ranks, int victim, Route way = Route::kPeer) {
+  const int port = 20000 + ::getpid() % 20000 + (victim >= 0 ? 1 : 0) + 2 * static_cast<int>(way);
   std::vector<pid_t> children;
-  for (int rank = 0; rank < ranks; ++rank) children.push_back(start({rank, ranks, port, victim, proxy}));
+  for (int rank = 0; rank < ranks; ++rank) children.push_back(start({rank, ranks, port, victim, way}));
   std::vector<int> verdicts;
   for (const pid_t child : children) {
     int status = 0;
@@ -74,6 +80,7 @@ int run(const Role& role) {
   options.ranks = role.ranks;
   options.device = role.rank % gpu_count();
   options.operation_bound = kSecond;
+  if (role.way == Route::kShared) options.scratch = cuda::Home::kHost;
   options.exchange = [&](std::span<const std::byte> bytes) { return group->all_gather(bytes); };
   expect_ok(cudaSetDevice(options.device), "cudaSetDevice");
   cuda::Communicator communicator(options);
@@ -171,14 +178,24 @@ TEST(Processes, AKilledRankIsNamedByTheOthers) {
   EXPECT_EQ(verdicts_of(2, 1), (std::vector<int>{0, -SIGKILL}));
 }
 
+TEST(ProcessesInHostMemory, ShareScratchByDescriptor) {
+  SKIP_WITHOUT_GPU();
+  EXPECT_EQ(verdicts_of(2, -1, Route::kShared), (std::vector<int>{0, 0}));
+}
+
+TEST(ProcessesInHostMemory, AKilledRankIsNamedByTheOthers) {
+  SKIP_WITHOUT_GPU();
+  EXPECT_EQ(verdicts_of(2, 1, Route::kShared), (std::vector<int>{0, -SIGKILL}));
+}
+
 TEST(ProcessesByProxy, ReplayGraphs) {
   SKIP_WITHOUT_GPU();
-  EXPECT_EQ(verdicts_of(2, -1, 1), (std::vector<int>{0, 0}));
+  EXPECT_EQ(verdicts_of(2, -1, Route::kProxy), (std::vector<int>{0, 0}));
 }
 
 TEST(ProcessesByProxy, AKilledRankEndsAReplayAndIsNamed) {
   SKIP_WITHOUT_GPU();
-  EXPECT_EQ(verdicts_of(2, 1, 1), (std::vector<int>{0, -SIGKILL}));
+  EXPECT_EQ(verdicts_of(2, 1, Route::kProxy), (std::vector<int>{0, -SIGKILL}));
 }
 
 }  // namespace
@@ -187,12 +204,13 @@ bool is_process_rank() { return std::getenv(kRole) != nullptr; }
 
 int process_rank_main() {
   Role role;
-  if (std::sscanf(std::getenv(kRole), "%d %d %d %d %d", &role.rank, &role.ranks, &role.port, &role.victim,
-                  &role.proxy) != 5) {
+  int way = 0;
+  if (std::sscanf(std::getenv(kRole), "%d %d %d %d %d", &role.rank, &role.ranks, &role.port, &role.victim, &way) != 5) {
     return 9;
   }
+  role.way = static_cast<Route>(way);
   try {
-    return role.proxy != 0 ? run_by_proxy(role) : run(role);
+    return role.way == Route::kProxy ? run_by_proxy(role) : run(role);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", role.rank, error.what());
     return 8;

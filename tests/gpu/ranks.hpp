@@ -74,6 +74,19 @@ struct Rank {
   }
 };
 
+/// How many ranks, and where what they share lies.
+struct Setting {
+  int ranks;
+  cuda::Home scratch = cuda::Home::kGpu;
+
+  [[nodiscard]] cuda::CommunicatorOptions options() const {
+    cuda::CommunicatorOptions options;
+    options.operation_bound = 5 * kSecond;
+    options.scratch = scratch;
+    return options;
+  }
+};
+
 /// Runs `body` as each of the ranks. `options`: what all ranks have in common.
 void as_ranks(int ranks, const cuda::CommunicatorOptions& options, const std::function<void(Rank&)>& body);
 

@@ -23,7 +23,7 @@ RdmaMemory::RdmaMemory(Kind kind, int device, std::size_t bytes) : kind_(kind), 
       check(cudaMalloc(&data, bytes), "allocate memory of a GPU");
       break;
     case Kind::kVirtual:
-      virtual_ = cuda::GpuMemory::allocate(bytes, device, std::span(&device, 1));
+      virtual_ = cuda::GpuMemory::allocate(bytes, device, cuda::Home::kGpu, std::span(&device, 1));
       data = virtual_.data();
   }
   data_ = static_cast<std::byte*>(data);

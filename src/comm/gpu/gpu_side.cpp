@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -81,7 +82,8 @@ class CudaSide final : public GpuSide {
 
   [[nodiscard]] int device() const noexcept override { return device_; }
   [[nodiscard]] const char* path() const noexcept override {
-    return communicator_ != nullptr ? "peer" : proxied_ != nullptr ? "proxy" : "host";
+    if (communicator_ != nullptr) return home_ == cuda::Home::kGpu ? "peer" : "shared";
+    return proxied_ != nullptr ? "proxy" : "host";
   }
   [[nodiscard]] bool launches(const Call& call) const noexcept override {
     return communicator_ != nullptr || (proxied_ != nullptr && Proxied::knows(call));
@@ -138,34 +140,40 @@ class CudaSide final : public GpuSide {
   }
 
  private:
-  /// Null where the GPUs cannot reach each other, or shall not: on all ranks.
+  /// Null where the ranks share no memory that their GPUs reach, or shall not: on all ranks.
   std::unique_ptr<cuda::Communicator> join(bootstrap::Group& group, int device, const CommOptions& options) {
     if (path_ == GpuPath::kHost)
       log_warn("operations on GPU memory are copied by each call: TENSORWIRE_PATH asks for it");
-    if (path_ > GpuPath::kPeer) return nullptr;
-    try {
-      return std::make_unique<cuda::Communicator>(options_of(group, device, options));
-    } catch (const Error& error) {
-      if (path_ == GpuPath::kPeer) throw;
-      group.throw_if_failed("join the GPUs");
-      cudaDeviceProp properties{};
-      check_gpu(cudaGetDeviceProperties(&properties, device), "use a GPU");
-      log_warn(fmt::format("operations on GPU memory go through pinned host memory: {}", error.what()));
-      return nullptr;
+    for (const auto& [home, only, instead] :
+         {std::tuple{cuda::Home::kGpu, GpuPath::kPeer, "memory of the host, across PCIe"},
+          std::tuple{cuda::Home::kHost, GpuPath::kShared, "pinned host memory and the HCA"}}) {
+      if (path_ != GpuPath::kAuto && path_ != only) continue;
+      home_ = home;
+      try {
+        return std::make_unique<cuda::Communicator>(options_of(group, device, options));
+      } catch (const Error& error) {
+        if (path_ == only) throw;
+        group.throw_if_failed("join the GPUs");
+        cudaDeviceProp properties{};
+        check_gpu(cudaGetDeviceProperties(&properties, device), "use a GPU");
+        log_warn(fmt::format("operations on GPU memory go through {}: {}", instead, error.what()));
+      }
     }
+    return nullptr;
   }
   /// Null where another path is taken.
   std::unique_ptr<Proxied> proxy(bootstrap::Group& group, int device, const CommOptions& options) {
     if (communicator_ != nullptr || path_ == GpuPath::kHost) return nullptr;
     return std::make_unique<Proxied>(group, device, options);
   }
-  static cuda::CommunicatorOptions options_of(bootstrap::Group& group, int device, const CommOptions& options) {
+  cuda::CommunicatorOptions options_of(bootstrap::Group& group, int device, const CommOptions& options) const {
     cuda::CommunicatorOptions made;
     made.rank = group.rank();
     made.ranks = group.world_size();
     made.device = device;
     made.exchange = [&group](std::span<const std::byte> mine) { return group.all_gather(mine); };
     made.operation_bound = bound_on_gpu(options);
+    made.scratch = home_;
     return made;
   }
 
@@ -211,6 +219,7 @@ class CudaSide final : public GpuSide {
   int device_;
   const std::atomic<bool>* abort_flag_;
   const GpuPath path_;
+  cuda::Home home_ = cuda::Home::kGpu;  ///< where the scratch of communicator_ is
   std::unique_ptr<cuda::Communicator> communicator_;
   std::unique_ptr<Proxied> proxied_;
   PinnedMemory host_in_, host_out_;
