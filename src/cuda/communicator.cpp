@@ -44,6 +44,8 @@ CommunicatorState::CommunicatorState(const CommunicatorOptions& options)
   peers.layout = met.layout;
   peers.rank = static_cast<std::uint32_t>(options.rank);
   for (std::size_t rank = 0; rank < scratch.size(); ++rank) peers.scratch[rank] = scratch[rank]->data();
+  own = std::move(met.own);
+  peers.own = own.data() != nullptr ? own.data() : peers.scratch[peers.rank];
   peers.bound_ns = static_cast<std::uint64_t>(options.operation_bound / kNanosecond);
   peers.journal = options.journal;
 #ifdef TENSORWIRE_LITMUS

@@ -36,6 +36,7 @@ struct CommunicatorState {
   bool early;
   std::vector<std::uint64_t> who;  ///< by rank: alike for the same GPU of the same process, in all communicators
   std::vector<std::shared_ptr<GpuMemory>> scratch;
+  GpuMemory own;  ///< Peers::own where the scratch is not on the GPU
   Peers peers;
   Board* board = nullptr;
   Stream side = nullptr;  ///< of this communicator alone, for questions

@@ -50,7 +50,7 @@ class Channel {
 
  private:
   __device__ std::byte* counter_at(ChannelCounter counter) const {
-    return peers_.scratch[peers_.rank] + peers_.layout.channel_counter_at(blockIdx.x, peer_, counter);
+    return peers_.own + peers_.layout.channel_counter_at(blockIdx.x, peer_, counter);
   }
   __device__ std::byte* slot(std::uint32_t receiver, std::uint32_t sender, std::uint64_t number) const {
     return peers_.scratch[receiver] +
@@ -328,7 +328,7 @@ __global__ void __launch_bounds__(kReduces<Type> ? kReduceScatterThreads : kExch
   const Peers& peers = job.peers;
   after_predecessor();
   const JournalHead journal = journal_head(peers);
-  const bool failed = load_word(peers.scratch[peers.rank] + peers.layout.error_at(peers.rank)) != 0;
+  const bool failed = load_word(peers.own + peers.layout.error_at(peers.rank)) != 0;
   if (__syncthreads_or(failed)) return;  // all or none, or a crew would wait for who left
   if (threadIdx.x == 0) open_journal(peers, journal);
   if (threadIdx.x < kMostTasks) {

@@ -29,10 +29,13 @@ struct Peers {
   Layout layout;
   std::uint32_t rank = 0;
   std::array<std::byte*, kMaxRanks> scratch{};  ///< as mapped in this rank's GPU; its own too
-  Board* board = nullptr;                       ///< as mapped in this rank's GPU
-  std::uint64_t bound_ns = 0;                   ///< of one wait, by the GPU's wall clock
-  Operation operation;                          ///< for the journal
-  bool journal = true;                          ///< whether it is kept
+  /// The beginning of this rank's own scratch (Layout::own_bytes), or a stand-in in its GPU's memory where the scratch
+  /// is in the host's: every thread of a kernel reads it first, and across PCIe each would take its 30 ns in turn.
+  std::byte* own = nullptr;
+  Board* board = nullptr;      ///< as mapped in this rank's GPU
+  std::uint64_t bound_ns = 0;  ///< of one wait, by the GPU's wall clock
+  Operation operation;         ///< for the journal
+  bool journal = true;         ///< whether it is kept
 #ifdef TENSORWIRE_LITMUS
   Litmus litmus;
 #endif

@@ -79,8 +79,8 @@ struct Layout {
 
   [[nodiscard]] constexpr std::uint32_t phases() const noexcept { return ranks == 2 ? 1 : 2; }
 
-  // Errors, by the rank that reports one; then counters, flags, lines, words, slots, of channels counters, flags, lines
-  // and slots, and the journal: each on a 256-byte boundary.
+  // Errors, by the rank that reports one; then counters of lanes and of channels, flags, lines, words, slots, of
+  // channels flags, lines and slots, and the journal: each on a 256-byte boundary.
   [[nodiscard]] constexpr std::size_t error_at(std::uint32_t reporter) const noexcept {
     return std::size_t{reporter} * sizeof(std::uint64_t);
   }
@@ -88,9 +88,17 @@ struct Layout {
     return aligned(kMaxRanks * sizeof(std::uint64_t)) + std::size_t{lane} * kLaneStateBytes +
            static_cast<std::uint32_t>(counter) * sizeof(std::uint64_t);
   }
+  [[nodiscard]] constexpr std::size_t channel_counter_at(std::uint32_t channel, std::uint32_t peer,
+                                                         ChannelCounter counter) const noexcept {
+    return aligned(counter_at(lanes, Counter::kLines)) + (std::size_t{channel} * ranks + peer) * kChannelStateBytes +
+           static_cast<std::uint32_t>(counter) * sizeof(std::uint64_t);
+  }
+  /// What lies before this is for the rank itself but for errors of others: Peers::own.
+  [[nodiscard]] constexpr std::size_t own_bytes() const noexcept {
+    return aligned(channel_counter_at(channels(), 0, ChannelCounter::kSent));
+  }
   [[nodiscard]] constexpr std::size_t flag_at(Flag flag, std::uint32_t lane, std::uint32_t sender) const noexcept {
-    return aligned(counter_at(lanes, Counter::kLines)) +
-           index(static_cast<std::uint32_t>(flag), lane, sender) * kFlagBytes;
+    return own_bytes() + index(static_cast<std::uint32_t>(flag), lane, sender) * kFlagBytes;
   }
   /// The first line of a half.
   [[nodiscard]] constexpr std::size_t lines_at(std::uint32_t lane, std::uint32_t sender,
@@ -111,15 +119,9 @@ struct Layout {
   [[nodiscard]] constexpr std::uint32_t channels() const noexcept {
     return lanes < kMostChannels ? lanes : kMostChannels;
   }
-  [[nodiscard]] constexpr std::size_t channel_counter_at(std::uint32_t channel, std::uint32_t peer,
-                                                         ChannelCounter counter) const noexcept {
-    return aligned(slot_at(static_cast<Phase>(phases()), 0, 0, 0)) +
-           (std::size_t{channel} * ranks + peer) * kChannelStateBytes +
-           static_cast<std::uint32_t>(counter) * sizeof(std::uint64_t);
-  }
   [[nodiscard]] constexpr std::size_t channel_flag_at(std::uint32_t channel, std::uint32_t writer,
                                                       ChannelFlag flag) const noexcept {
-    return aligned(channel_counter_at(channels(), 0, ChannelCounter::kSent)) +
+    return aligned(slot_at(static_cast<Phase>(phases()), 0, 0, 0)) +
            ((std::size_t{channel} * ranks + writer) * kChannelFlags + static_cast<std::uint32_t>(flag)) * kFlagBytes;
   }
   [[nodiscard]] constexpr std::size_t channel_lines_at(std::uint32_t channel, std::uint32_t sender,

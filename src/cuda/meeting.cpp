@@ -254,6 +254,10 @@ Met meet(const CommunicatorOptions& options, const std::function<void()>& prepar
          prepare();
          met.scratch[me] = std::make_shared<GpuMemory>(GpuMemory::allocate(
              met.layout.bytes(), options.device, options.scratch, devices_of(cards, cards[me].process)));
+         if (options.scratch == Home::kHost) {
+           met.own =
+               GpuMemory::allocate(met.layout.own_bytes(), options.device, Home::kGpu, std::span(&options.device, 1));
+         }
          // All bits set: kNothing.
          met.scratch[me]->fill(met.layout.words_at(0, 0, 0), met.layout.words_bytes(), 0xff);
          Bytes mine;

@@ -16,6 +16,7 @@ struct Met {
   Layout layout;
   /// By rank; this rank's own is where the others write. Ranks of one process hold the same objects.
   std::vector<std::shared_ptr<GpuMemory>> scratch;
+  GpuMemory own;                   ///< Peers::own, where that is not the scratch
   std::vector<std::uint64_t> who;  ///< by rank: which GPU of which process
 };
 

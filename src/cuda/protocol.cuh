@@ -68,21 +68,20 @@ struct Start {
 };
 
 __device__ inline Start start_of(const Peers& peers, Counter counter) {
-  const std::byte* mine = peers.scratch[peers.rank];
-  const std::uint64_t count = load_word(mine + peers.layout.counter_at(blockIdx.x, counter));
-  const std::uint64_t error = load_word(mine + peers.layout.error_at(peers.rank));
+  const std::uint64_t count = load_word(peers.own + peers.layout.counter_at(blockIdx.x, counter));
+  const std::uint64_t error = load_word(peers.own + peers.layout.error_at(peers.rank));
   return {count, error != 0};
 }
 
 /// Once for each block, by one thread, after all its threads have called start_of().
 __device__ inline void keep(const Peers& peers, Counter counter, std::uint64_t count) {
   if (planted(peers, Mistake::kSequenceNotKept) && peers.rank == 0 && count % 64 == 0) return;
-  store_word(peers.scratch[peers.rank] + peers.layout.counter_at(blockIdx.x, counter), count);
+  store_word(peers.own + peers.layout.counter_at(blockIdx.x, counter), count);
 }
 
 /// Tells this rank's later kernels, its host and all other ranks. The first error stays.
 __device__ inline void fail(const Peers& peers, std::uint64_t error) {
-  auto* sticky = reinterpret_cast<unsigned long long*>(peers.scratch[peers.rank] + peers.layout.error_at(peers.rank));
+  auto* sticky = reinterpret_cast<unsigned long long*>(peers.own + peers.layout.error_at(peers.rank));
   if (atomicCAS(sticky, 0ULL, error) != 0) return;
   store_word(&peers.board->error_ns, wall_clock_ns());
   release_word(&peers.board->error, error);
@@ -115,7 +114,7 @@ static __device__ __noinline__ bool must_give_up(const Peers& peers, std::uint32
   if (threadIdx.x % warpSize == leader) error = load_word(&peers.board->abort);
   const std::byte* mine = peers.scratch[peers.rank];
   for (std::uint32_t reporter = 0; reporter < peers.layout.ranks && error == 0; ++reporter) {
-    error = load_word(mine + peers.layout.error_at(reporter));
+    error = load_word((reporter == peers.rank ? peers.own : mine) + peers.layout.error_at(reporter));
   }
   if (error == 0 && now - patience.began < peers.bound_ns) return false;
   if (error == 0) {
