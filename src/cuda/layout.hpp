@@ -76,6 +76,7 @@ struct Layout {
   std::uint32_t round_bytes = 0;  ///< of words, of each lane, sender and round: a multiple of 16
   std::uint32_t slot_bytes = 0;   ///< of each slot: a multiple of 16
   std::uint32_t flag_bits = 32;   ///< of a line's flag that are used; fewer in tests, to see them wrap around
+  bool in_host = false;           ///< the scratch is memory of the host, across PCIe
 
   [[nodiscard]] constexpr std::uint32_t phases() const noexcept { return ranks == 2 ? 1 : 2; }
 

@@ -204,6 +204,7 @@ Layout layout_of(const CommunicatorOptions& options, std::span<const Card> cards
   layout.round_bytes = options.round_bytes;
   layout.slot_bytes = options.slot_bytes;
   layout.flag_bits = options.flag_bits;
+  layout.in_host = options.scratch == Home::kHost;
   return layout;
 }
 

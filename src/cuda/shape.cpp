@@ -17,6 +17,12 @@ constexpr std::size_t kMostLaneUnits = 1U << 30;
 constexpr std::size_t kMostByWordsOfTwo = 16U << 20;
 constexpr std::size_t kMostByWords = 2U << 20;
 constexpr std::size_t kMostByLines = 1U << 20;
+/// Across PCIe a few lanes fill the link, and threads that look in vain take it from what they wait for.
+constexpr std::uint32_t kOneShotLanesInHost = 8;
+constexpr std::uint32_t kMostOneShotLanesInHost = 16;
+constexpr std::size_t kOneShotLaneBytesInHost = 32768;  // where more than those eight would be used
+constexpr std::size_t kSlotLaneBytesInHost = 16384;
+constexpr std::uint32_t kMostSlotLanesInHost = 32;
 
 /// So much of a tensor for each lane, before another lane is worth its start.
 constexpr std::size_t kOneShotLaneBytes = 1024;
@@ -33,9 +39,23 @@ std::uint32_t lanes_for(std::size_t bytes, std::size_t lane_bytes, const Layout&
 
 Shape one_shot(Protocol protocol, std::size_t bytes, const Layout& layout) {
   Shape shape{protocol, lanes_for(bytes, kOneShotLaneBytes, layout), kMostThreads, 0};
+  if (layout.in_host) {
+    shape.lanes = std::min(shape.lanes, std::clamp(lanes_for(bytes, kOneShotLaneBytesInHost, layout),
+                                                   kOneShotLanesInHost, kMostOneShotLanesInHost));
+  }
   const std::size_t units = rounded_up(lane_units(bytes, shape.lanes), kWarp);
   shape.threads = static_cast<std::uint32_t>(std::clamp<std::size_t>(units, kWarp, kMostThreads));
   return shape;
+}
+
+Shape slots(std::size_t bytes, std::size_t lane_bytes, std::uint32_t most_lanes, std::size_t pieces_of_lane,
+            const Layout& layout) {
+  const std::size_t part = layout.ranks == 2 ? bytes : (bytes + layout.ranks - 1) / layout.ranks;
+  const std::uint32_t lanes = std::min(lanes_for(part, lane_bytes, layout), most_lanes);
+  const std::size_t piece = rounded_up(part / lanes / pieces_of_lane, kUnitBytes);
+  return {Protocol::kSlots, lanes, layout.ranks == 2 ? kMostThreadsOfTwoCrews : kMostThreads,
+          static_cast<std::uint32_t>(std::clamp<std::size_t>(
+              piece, std::min<std::size_t>(kLeastPieceBytes, layout.slot_bytes), layout.slot_bytes))};
 }
 
 }  // namespace
@@ -77,17 +97,13 @@ bool fits(const Shape& shape, std::size_t bytes, collective::DType dtype, const 
 Shape choose_shape(std::size_t bytes, collective::DType dtype, const Layout& layout) noexcept {
   const std::size_t to_peers = bytes * (layout.ranks - 1);
   const Shape words = one_shot(Protocol::kWords, bytes, layout);
-  const std::size_t most = layout.ranks == 2 ? kMostByWordsOfTwo : kMostByWords;
+  const std::size_t most = layout.ranks == 2 && !layout.in_host ? kMostByWordsOfTwo : kMostByWords;
   if (to_peers <= most && fits(words, bytes, dtype, layout)) return words;
   const Shape lines = one_shot(Protocol::kLines, bytes, layout);
   if (to_peers <= kMostByLines && fits(lines, bytes, dtype, layout)) return lines;
 
-  const std::size_t part = layout.ranks == 2 ? bytes : (bytes + layout.ranks - 1) / layout.ranks;
-  const std::uint32_t lanes = lanes_for(part, kSlotLaneBytes, layout);
-  const std::size_t piece = rounded_up(part / lanes / kPiecesOfLane, kUnitBytes);
-  return {Protocol::kSlots, lanes, layout.ranks == 2 ? kMostThreadsOfTwoCrews : kMostThreads,
-          static_cast<std::uint32_t>(std::clamp<std::size_t>(
-              piece, std::min<std::size_t>(kLeastPieceBytes, layout.slot_bytes), layout.slot_bytes))};
+  return layout.in_host ? slots(bytes, kSlotLaneBytesInHost, kMostSlotLanesInHost, 1, layout)
+                        : slots(bytes, kSlotLaneBytes, layout.lanes, kPiecesOfLane, layout);
 }
 
 MessageShape choose_message_shape(std::size_t bytes, const Layout& layout) noexcept {

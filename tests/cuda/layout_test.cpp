@@ -97,7 +97,8 @@ TEST(Layout, EveryLineIsRenewedBeforeItsFlagComesUpAgain) {
 TEST(Shape, WhatIsChosenFits) {
   for (const std::uint32_t ranks : {2U, 3U, 4U, 8U}) {
     for (const std::uint32_t lanes : {1U, 16U, 33U, 128U}) {
-      const Layout layout{ranks, lanes, 1024, 16384, 32768, 32};
+      Layout layout{ranks, lanes, 1024, 16384, 32768, 32};
+      layout.in_host = lanes % 2 == 0;
       for (std::size_t bytes = 1; bytes <= 64U << 20; bytes += bytes / 3 + 1) {
         const DType dtype = bytes % 2 == 0 ? DType::kInt32 : DType::kBfloat16;
         const Shape shape = choose_shape(bytes, dtype, layout);
