@@ -103,6 +103,8 @@ struct AddNormJob {
   std::uint32_t rows = 0;
   std::uint32_t row_units = 0;  ///< of 16 bytes
   std::uint32_t split = 1;      ///< blocks, a cluster, that share a row
+  std::uint32_t rounds = 0;     ///< rows of each cluster, of the first `longer` one more
+  std::uint32_t longer = 0;
   float epsilon = 0;
   bool one_plus = false;  ///< * (1 + weight) instead
 

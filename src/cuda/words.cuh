@@ -51,6 +51,7 @@ class WordLane {
   /// failed.
   [[nodiscard]] __device__ bool take(Wait& wait, collective::Op op, std::uint64_t number, std::uint32_t at,
                                      const Unit& mine, Unit& result) const {
+    if constexpr (kMost == 2) return take_of_two(wait, op, number, at, mine, result);
     Words words[kMost];
     std::uint32_t missing = kMost;
     std::uint32_t last = kMost;  // that was missing
@@ -91,6 +92,28 @@ class WordLane {
   }
 
  private:
+  /// As take(), with one peer: its place is looked up once. Of two, the order does not matter.
+  [[nodiscard]] __device__ bool take_of_two(Wait& wait, collective::Op op, std::uint64_t number, std::uint32_t at,
+                                            const Unit& mine, Unit& result) const {
+    const std::uint32_t peer = 1 - peers_.rank;
+    std::byte* const from = place(peers_.rank, peer, number, at);
+    Words words = load_words(from);
+    if (!here(words)) {
+      do {
+        if (wait.over(peer)) return false;
+        words = load_words(from);
+      } while (!here(words));
+      wait.came(peer);
+    }
+    Sum<Type> sum;
+    sum.add(op, true, mine);
+    sum.add(op, false, unit_of(words));
+    result = sum.result(op, 2);
+    between_steps(peers_, 2, number);
+    if (!planted(peers_, Mistake::kWordsNotEmptied)) store_words(from, {kNothing, kNothing});
+    return true;
+  }
+
   [[nodiscard]] __device__ bool here(const Words& words) const {
     if (planted(peers_, Mistake::kWordsHalfLooked)) return words.low != kNothing;
     return there(words);
