@@ -5,7 +5,8 @@
 //
 // usage: gpu_allreduce [--ranks N] [--bytes 8192,65536] [--ways
 // tensorwire,nccl,nccl-window,lines:16:512,slots:64:16384]
-//                      [--turns N] [--nccl FILE] [--json FILE] [--early 0] [--journal 0] [--round BYTES] [--lanes N]
+//                      [--turns N] [--nccl FILE] [--json FILE] [--early 0] [--journal 0] [--round BYTES] [--slot BYTES]
+//                      [--lanes N]
 //                      [--scratch gpu|host]
 #include <algorithm>
 #include <cstdio>
@@ -56,6 +57,8 @@ Arguments parse(int argc, char** argv) {
       arguments.wishes.round_bytes = static_cast<std::uint32_t>(std::stoul(value));
     } else if (name == "--scratch") {
       arguments.wishes.scratch = value == "host" ? cuda::Home::kHost : cuda::Home::kGpu;
+    } else if (name == "--slot") {
+      arguments.wishes.slot_bytes = static_cast<std::uint32_t>(std::stoul(value));
     } else if (name == "--lanes") {
       arguments.wishes.most_lanes = static_cast<std::uint32_t>(std::stoul(value));
     } else if (name == "--json") {
