@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/cuda_driver.hpp"
+#include "nccl/scratch.hpp"
 #include "nccl/translate.hpp"
 
 using namespace tensorwire::nccl;
@@ -13,6 +15,7 @@ using namespace tensorwire::nccl;
 namespace {
 
 thread_local std::string last_line;
+thread_local int open_groups = 0;
 
 Result say(Result result, std::string line) noexcept {
   last_line = std::move(line);
@@ -81,12 +84,19 @@ TW_NCCL Result ncclCommInitRank(Comm* comm, int ranks, UniqueId id, int rank) {
   return answer("ncclCommInitRank", twCommInitRank(comm, ranks, same, rank));
 }
 
-TW_NCCL Result ncclCommDestroy(Comm comm) { return answer("ncclCommDestroy", twCommDestroy(comm)); }
+TW_NCCL Result ncclCommDestroy(Comm comm) {
+  const Result result = answer("ncclCommDestroy", twCommDestroy(comm));
+  free_scratch_of(comm);
+  return result;
+}
 
 /// Frees the communicator, as NCCL's does and twCommAbort does not.
 TW_NCCL Result ncclCommAbort(Comm comm) {
   const Result result = answer("ncclCommAbort", twCommAbort(comm), comm);
-  return result == kSuccess ? answer("ncclCommAbort", twCommDestroy(comm)) : result;
+  if (result != kSuccess) return result;
+  const Result destroyed = answer("ncclCommAbort", twCommDestroy(comm));
+  free_scratch_of(comm);
+  return destroyed;
 }
 
 TW_NCCL Result ncclCommGetAsyncError(Comm comm, Result* state) {
@@ -102,8 +112,16 @@ TW_NCCL Result ncclCommUserRank(Comm comm, int* rank) {
   return answer("ncclCommUserRank", twCommUserRank(comm, rank), comm);
 }
 
-TW_NCCL Result ncclGroupStart() { return answer("ncclGroupStart", twGroupStart()); }
-TW_NCCL Result ncclGroupEnd() { return answer("ncclGroupEnd", twGroupEnd()); }
+TW_NCCL Result ncclGroupStart() {
+  const Result result = answer("ncclGroupStart", twGroupStart());
+  if (result == kSuccess) ++open_groups;
+  return result;
+}
+TW_NCCL Result ncclGroupEnd() {
+  const Result result = answer("ncclGroupEnd", twGroupEnd());
+  if (open_groups > 0 && --open_groups == 0) give_back_scratch();
+  return result;
+}
 
 // --- Reductions ------------------------------------------------------------------------------------------------------
 
@@ -121,9 +139,28 @@ TW_NCCL Result ncclReduceScatter(const void* send, void* recv, std::size_t recv_
   });
 }
 
-TW_NCCL Result ncclReduce(const void* /*send*/, void* /*recv*/, std::size_t /*count*/, DataType /*dtype*/, RedOp /*op*/,
-                          int /*root*/, Comm /*comm*/, void* /*stream*/) {
-  return refuse("ncclReduce", "Tensorwire has no reduction to one rank; use ncclReduceScatter or ncclAllReduce");
+/// An all-reduce whose result all ranks but the root throw away.
+TW_NCCL Result ncclReduce(const void* send, void* recv, std::size_t count, DataType dtype, RedOp op, int root,
+                          Comm comm, void* stream) {
+  int rank = 0, ranks = 0;
+  for (const twResult_t asked : {twCommUserRank(comm, &rank), twCommCount(comm, &ranks)}) {
+    if (asked != twSuccess) return answer("ncclReduce", asked, comm);
+  }
+  if (root < 0 || root >= ranks) return say(kInvalidArgument, "ncclReduce: there is no rank " + std::to_string(root));
+  void* out = recv;
+  if (rank != root && count != 0 && reduced(dtype)) {
+    const std::size_t bytes = count * size_of(dtype);
+    out = take_scratch(comm, tensorwire::cuda_device_of(send), bytes);
+    if (out == nullptr) {
+      return say(kSystemError,
+                 "ncclReduce: there are no " + std::to_string(bytes) + " bytes for a result nobody wants");
+    }
+  }
+  const Result result = reduce("ncclReduce", dtype, op, comm, [&](twDataType_t type, twRedOp_t by) {
+    return twAllReduce(send, out, count, type, by, comm, stream);
+  });
+  if (open_groups == 0) give_back_scratch();
+  return result;
 }
 
 // --- Moves -----------------------------------------------------------------------------------------------------------

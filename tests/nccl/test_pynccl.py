@@ -77,6 +77,43 @@ class PyNccl(unittest.TestCase):
             return one.tolist(), highest[0], share[0]
         self.assertEqual(self.on_ranks(body), [([3, 3, -3], 2, rank) for rank in range(RANKS)])
 
+    def test_a_reduction_to_one_rank_touches_the_roots_result_only(self):
+        def body(nccl, comm, rank):
+            results = []
+            for root in range(RANKS):
+                for count in (3, 500_000):
+                    mine, sums = array.array("f", [rank + 1] * count), array.array("f", [-1] * count)
+                    nccl.ncclReduce(address(mine), address(sums), count, Type.FLOAT32, Op.SUM, root, comm, None)
+                    results.append((set(mine), set(sums)))
+            # In place, and without a result where none is wanted.
+            mine = array.array("i", [rank])
+            nccl.ncclReduce(address(mine), address(mine) if rank == 1 else None, 1, Type.INT32, Op.MAX, 1, comm, None)
+            return results, mine[0]
+        total = sum(range(1, RANKS + 1))
+        for rank, (results, highest) in enumerate(self.on_ranks(body)):
+            expected = [({float(rank + 1)}, {float(total) if rank == root else -1.0})
+                        for root in range(RANKS) for _ in range(2)]
+            self.assertEqual(results, expected)
+            self.assertEqual(highest, RANKS - 1 if rank == 1 else rank)
+
+    def test_reduce_scatter_of_unequal_parts_is_a_group_of_reductions(self):
+        sizes = [1 + 700 * rank for rank in range(RANKS)]
+
+        def body(nccl, comm, rank):
+            given = array.array("f", [rank + at % 5 for at in range(sum(sizes))])
+            share = array.array("f", [-1] * sizes[rank])
+            nccl.ncclGroupStart()
+            begin = 0
+            for root, size in enumerate(sizes):
+                nccl.ncclReduce(address(given) + 4 * begin, address(share), size, Type.FLOAT32, Op.SUM, root, comm, None)
+                begin += size
+            nccl.ncclGroupEnd()
+            return share.tolist()
+        for rank, share in enumerate(self.on_ranks(body)):
+            begin = sum(sizes[:rank])
+            self.assertEqual(share, [sum(other + at % 5 for other in range(RANKS))
+                                     for at in range(begin, begin + sizes[rank])])
+
     def test_moves_of_types_that_are_not_reduced(self):
         def body(nccl, comm, rank):
             gathered = array.array("q", [0] * RANKS)
@@ -114,7 +151,7 @@ class PyNccl(unittest.TestCase):
                 (("ncclAllReduce", even, even, 1, Type.INT64, Op.SUM, comm, None), "ncclInt64 by ncclSum is not reduced"),
                 (("ncclReduceScatter", even, even, 1, Type.FLOAT32, Op.PROD, comm, None), "ncclFloat32 by ncclProd"),
                 (("ncclAllReduce", even, even, 1, 99, 77, comm, None), "an unknown type by an operator of the program's own"),
-                (("ncclReduce", even, even, 1, Type.FLOAT32, Op.SUM, 0, comm, None), "no reduction to one rank"),
+                (("ncclReduce", even, even, 1, Type.INT64, Op.SUM, 0, comm, None), "ncclInt64 by ncclSum is not reduced"),
                 (("ncclBroadcast", even, even, 3, Type.UINT8, 0, comm, None), "3 of ncclUint8 are not moved"),
                 (("ncclSend", odd, 2, Type.UINT8, 1, comm, None), "2 of ncclUint8 are not moved"),
                 (("ncclGroupEnd",), "twGroupEnd")):
