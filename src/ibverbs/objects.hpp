@@ -16,6 +16,7 @@
 
 #include "ibverbs/event_fd.hpp"
 #include "softhca/hca.hpp"
+#include "transport/send_queue.hpp"
 
 namespace tensorwire::ibverbs {
 
@@ -68,6 +69,8 @@ struct CompletionQueue : ibv_cq_ex {
 
 /// Work requests between ibv_wr_start and ibv_wr_complete; the vectors are reserved when the queue pair is created.
 struct StagedRequests {
+  StagedRequests(const transport::QpCaps& caps, transport::QpType type) : rehearsal(caps, type) {}
+
   std::mutex mutex;
   std::vector<transport::SendWr> requests;
   std::vector<std::size_t> first_piece;  ///< index into `pieces`, one per request
@@ -75,6 +78,8 @@ struct StagedRequests {
   std::vector<transport::WindowBinding> bindings;
   std::vector<std::byte> inline_bytes;
   int error = 0;  ///< the first, reported by ibv_wr_complete
+  /// Takes requests as the queue pair does, one at a time, and sends none: says which would be refused.
+  transport::SendQueue rehearsal;
 };
 
 struct AddressHandle : ibv_ah {

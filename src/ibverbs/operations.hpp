@@ -52,7 +52,7 @@ inline constexpr std::uint64_t kSupportedSendOps = IBV_QP_EX_WITH_RDMA_READ | IB
                                                    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |
                                                    kUnreliableSendOps;
 /// @throws std::bad_alloc.
-void set_work_request_functions(QueuePair& qp);
+void set_work_request_functions(QueuePair& qp, transport::QpType type);
 
 // events.cpp
 void on_completion_event(void* cq) noexcept;

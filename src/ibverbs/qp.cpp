@@ -75,7 +75,7 @@ QueuePair* create(ibv_context* context, const ibv_qp_init_attr_ex& wanted, std::
   qp->signal_all = wanted.sq_sig_all != 0;
   qp->datagrams = raw(wanted.qp_type) == IBV_QPT_UD;
   qp->capabilities = granted(wanted);
-  if (send_ops != 0) set_work_request_functions(*qp);
+  if (send_ops != 0) set_work_request_functions(*qp, static_cast<transport::QpType>(raw(wanted.qp_type)));
 
   transport::QpInit init;
   init.type = static_cast<transport::QpType>(raw(wanted.qp_type));

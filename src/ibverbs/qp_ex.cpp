@@ -157,17 +157,16 @@ void wr_set_ud_addr(ibv_qp_ex* base, ibv_ah* ah, std::uint32_t remote_qpn, std::
   request.qkey = remote_qkey;
 }
 
-/// Gives each request its pieces. @return EINVAL: an atomic has no room for the old value. Found here, before the first
-/// request of the batch is posted: a batch is sent as a whole.
-int give_pieces(StagedRequests& staged) noexcept {
+/// Gives each request its pieces, and tries it. @return why one would not be posted, found here, before the first one
+/// is: a batch is sent as a whole or not at all.
+int rehearse(StagedRequests& staged) noexcept {
   for (std::size_t i = 0; i < staged.requests.size(); ++i) {
     const std::size_t first = staged.first_piece[i];
     const std::size_t end = i + 1 == staged.requests.size() ? staged.pieces.size() : staged.first_piece[i + 1];
     transport::SendWr& request = staged.requests[i];
     request.sges = {staged.pieces.data() + first, end - first};
-    std::uint64_t length = 0;
-    for (const transport::Sge& sge : request.sges) length += sge.length;
-    if (transport::is_atomic(request.opcode) && length != transport::kAtomicBytes) return EINVAL;
+    if (const int error = staged.rehearsal.post(request); error != 0) return error;
+    staged.rehearsal.pop();
   }
   return 0;
 }
@@ -175,11 +174,8 @@ int give_pieces(StagedRequests& staged) noexcept {
 int wr_complete(ibv_qp_ex* base) noexcept {
   QueuePair& qp = of(base);
   StagedRequests& staged = *qp.staged;
-  int result = staged.error != 0 ? staged.error : give_pieces(staged);
-  for (std::size_t i = 0; i < staged.requests.size() && result == 0; ++i) {
-    const bool last = i + 1 == staged.requests.size();
-    result = qp.hca->post_send(qp.engine, staged.requests[i], !last);
-  }
+  int result = staged.error != 0 ? staged.error : rehearse(staged);
+  if (result == 0 && !staged.requests.empty()) result = qp.hca->post_send_batch(qp.engine, staged.requests);
   staged.mutex.unlock();
   return result;
 }
@@ -198,8 +194,11 @@ void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t) noexcept { refuse(qp); }
 
 }  // namespace
 
-void set_work_request_functions(QueuePair& qp) {
-  qp.staged = std::make_unique<StagedRequests>();
+void set_work_request_functions(QueuePair& qp, transport::QpType type) {
+  transport::QpCaps one;
+  one.max_send_sge = qp.capabilities.max_send_sge;
+  one.max_inline_data = qp.capabilities.max_inline_data;
+  qp.staged = std::make_unique<StagedRequests>(one, type);
   const std::size_t requests = qp.capabilities.max_send_wr;
   qp.staged->requests.reserve(requests);
   qp.staged->first_piece.reserve(requests);

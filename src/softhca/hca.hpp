@@ -177,6 +177,9 @@ class Hca {
 
   /// Chains are the caller's: `more` true delays the doorbell to the last of a chain.
   virtual int post_send(Qp* qp, const transport::SendWr& wr, bool more) noexcept = 0;
+  /// All of them or, with an error, none: ENOMEM where there is no room for all. Each by itself must be what post_send
+  /// takes.
+  virtual int post_send_batch(Qp* qp, std::span<const transport::SendWr> batch) noexcept = 0;
   virtual int post_recv(Qp* qp, const transport::RecvWr& wr) noexcept = 0;
 
   /// Asynchronous events go to every registered callback.

@@ -72,6 +72,7 @@ class HcaImpl final : public Hca {
   transport::QpAttr query_qp(const Qp* qp) const override;
   std::string link_description(const Qp* qp) const override;
   int post_send(Qp* qp, const transport::SendWr& wr, bool more) noexcept override;
+  int post_send_batch(Qp* qp, std::span<const transport::SendWr> batch) noexcept override;
   int post_recv(Qp* qp, const transport::RecvWr& wr) noexcept override;
   void add_event_callback(EventCallback callback) override { shard_.add_event_callback(callback); }
   void remove_event_callback(void* user) override { shard_.remove_event_callback(user); }

@@ -8,7 +8,7 @@
 #include "base/log.hpp"
 #include "softhca/cq.hpp"
 #include "softhca/hca_impl.hpp"
-#include "transport/queue_pair.hpp"
+#include "transport/qp.hpp"
 
 namespace tensorwire::softhca {
 
@@ -137,6 +137,24 @@ int HcaImpl::post_send(Qp* qp, const transport::SendWr& wr, bool more) noexcept 
   shard_.ring(*qp);
   progress_inline(Shard::Depth::kTransmit);
   return 0;
+}
+
+int HcaImpl::post_send_batch(Qp* qp, std::span<const transport::SendWr> batch) noexcept {
+  if (dead_.load(std::memory_order_relaxed)) return kDeadErrno;
+  int error = 0;
+  {
+    const std::lock_guard guard{qp->send_mutex};
+    // Room only grows while this lock is held: what fits now fits.
+    const transport::SendQueue& queue = static_cast<transport::Qp*>(qp->engine_qp)->send_queue();
+    const std::uint32_t used = queue.posted() - queue.head();
+    if (batch.size() > qp->engine_qp->init().caps.max_send_wr - used) return ENOMEM;
+    for (const transport::SendWr& wr : batch) {
+      if (error == 0) error = qp->engine_qp->post_send(wr);
+    }
+  }
+  shard_.ring(*qp);
+  progress_inline(Shard::Depth::kTransmit);
+  return error;
 }
 
 int HcaImpl::post_recv(Qp* qp, const transport::RecvWr& wr) noexcept {

@@ -177,6 +177,88 @@ TEST_F(ExtendedTest, OneBadRequestStopsTheBatch) {
   EXPECT_EQ(ibv_poll_cq(left.cq.get(), 1, &none), 0);
 }
 
+/// The pause of SQD keeps requests in the queue.
+class FullQueueTest : public ExtendedTest {
+ protected:
+  void turn(ibv_qp_state state) {
+    ibv_qp_attr attr{};
+    attr.qp_state = state;
+    ASSERT_EQ(ibv_modify_qp(left.qp.get(), &attr, IBV_QP_STATE), 0);
+  }
+  /// Writes of 8 bytes, each to a place of its own, then `last`.
+  template <class Last>
+  int batch(std::uint64_t first_id, std::uint64_t count, Last&& last) {
+    ibv_wr_start(qp_);
+    for (std::uint64_t id = first_id; id < first_id + count; ++id) {
+      begin(id);
+      ibv_wr_rdma_write(qp_, right.mr->rkey, right.address(8 * id));
+      ibv_wr_set_sge(qp_, left.mr->lkey, left.address(8 * id), 8);
+    }
+    last();
+    return ibv_wr_complete(qp_);
+  }
+  int batch(std::uint64_t first_id, std::uint64_t count) {
+    return batch(first_id, count, [] {});
+  }
+  /// Of this id and the next ones, in order; then there are none.
+  void expect_done(std::uint64_t first_id, std::uint64_t count) {
+    for (std::uint64_t id = first_id; id < first_id + count; ++id) {
+      const auto done = wait_completion(left.cq.get());
+      ASSERT_TRUE(done);
+      EXPECT_EQ(done->wr_id, id);
+      EXPECT_EQ(done->status, IBV_WC_SUCCESS);
+    }
+    ibv_wc none{};
+    EXPECT_EQ(ibv_poll_cq(left.cq.get(), 1, &none), 0);
+  }
+};
+
+TEST_F(FullQueueTest, ABatchThatDoesNotFitIsNotPostedInPart) {
+  turn(IBV_QPS_SQD);
+  ASSERT_EQ(batch(0, 10), 0);
+  EXPECT_EQ(batch(100, 7), ENOMEM) << "16 in all";
+  EXPECT_EQ(batch(200, 17), ENOMEM);
+  ASSERT_EQ(batch(10, 6), 0);
+  EXPECT_EQ(batch(300, 1), ENOMEM);
+  turn(IBV_QPS_RTS);
+  expect_done(0, 16);
+  ASSERT_EQ(batch(0, 16), 0) << "there is room again";
+  expect_done(0, 16);
+}
+
+TEST_F(FullQueueTest, ABatchWithAMessageThatIsTooLongIsNotPostedInPart) {
+  const std::vector<std::uint8_t> before = right.buffer;
+  const ibv_sge halves[] = {{left.address(0), 0x60000000, left.mr->lkey}, {left.address(0), 0x60000000, left.mr->lkey}};
+  EXPECT_EQ(batch(0, 3,
+                  [&] {
+                    begin(3);
+                    ibv_wr_rdma_write(qp_, right.mr->rkey, right.address(0));
+                    ibv_wr_set_sge_list(qp_, 2, halves);
+                  }),
+            EINVAL);
+  ASSERT_EQ(batch(50, 1), 0) << "the next one is as any other";
+  expect_done(50, 1);
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 400, right.buffer.begin()));
+}
+
+/// ibv_post_send, by contrast: what comes before the bad one is posted, which bad_wr names.
+TEST_F(FullQueueTest, AListIsPostedUpToTheBadOne) {
+  ibv_sge piece = left.sge(0, 8);
+  ibv_sge halves[] = {{left.address(0), 0x60000000, left.mr->lkey}, {left.address(0), 0x60000000, left.mr->lkey}};
+  std::array<ibv_send_wr, 4> list{};
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    list[i] = request(IBV_WR_RDMA_WRITE, i);
+    list[i].sg_list = i == 2 ? halves : &piece;
+    list[i].num_sge = i == 2 ? 2 : 1;
+    list[i].wr.rdma = {right.address(0), right.mr->rkey};
+    list[i].next = i + 1 == list.size() ? nullptr : &list[i + 1];
+  }
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_send(left.qp.get(), list.data(), &bad), EINVAL);
+  EXPECT_EQ(bad, &list[2]);
+  expect_done(0, 2);
+}
+
 TEST_F(ExtendedTest, PollReadsEveryFieldOfEachCompletion) {
   for (const std::uint32_t flags : {0U, std::uint32_t{IBV_CREATE_CQ_ATTR_SINGLE_THREADED}}) {
     const Owned<ibv_cq> cq = make_cq_ex(flags);
