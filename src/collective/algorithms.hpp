@@ -63,6 +63,8 @@ inline constexpr std::uint32_t kMaxRingRanks = kMaxMessages / 2 + 1;
 /// One tensor from shape.root to shape.peer; the programs of all other ranks are empty.
 [[nodiscard]] Program build_send_recv(const Shape& shape, std::uint32_t rank,
                                       WriteSource source = WriteSource::kSendSlot);
+/// The same straight from the input into the receiver's output: no CPU touches a byte.
+[[nodiscard]] Program build_send_recv_window(const Shape& shape, std::uint32_t rank);
 
 /// Every rank tells every other that it is there.
 [[nodiscard]] Program build_barrier(const Shape& shape, std::uint32_t rank);

@@ -99,6 +99,7 @@ Program build_program(const Shape& shape, Algorithm algorithm, std::uint32_t ran
       break;
     case Collective::kSendRecv:
       if (algorithm == Algorithm::kDirect) return build_send_recv(shape, rank, options.source);
+      if (algorithm == Algorithm::kWindow) return build_send_recv_window(shape, rank);
       break;
     case Collective::kBarrier:
       if (algorithm == Algorithm::kDirect) return build_barrier(shape, rank);
@@ -165,8 +166,10 @@ Algorithm choose(const Shape& shape, const Thresholds& thresholds, Order order) 
     case Collective::kAllGather:
     case Collective::kAllToAll:
       return into_windows ? Algorithm::kWindow : Algorithm::kDirect;
-    case Collective::kReduceScatter:
     case Collective::kSendRecv:
+      return shape.bytes() >= std::max<std::uint64_t>(1, thresholds.slot_bytes) ? Algorithm::kWindow
+                                                                                : Algorithm::kDirect;
+    case Collective::kReduceScatter:
     case Collective::kBarrier:
       return Algorithm::kDirect;
   }

@@ -89,7 +89,7 @@ struct Thresholds {
   /// The largest tensor that is copied to a send slot. Beyond, waiting for the acknowledgement is cheaper.
   std::uint64_t copy_in_bytes = 8 * 1024;
   /// The largest tensor, or block of an all-gather or all-to-all, whose results go through slots; larger ones are
-  /// written straight into the peers' outputs.
+  /// written straight into the peers' outputs. A message between two ranks is from this size on.
   std::uint64_t slot_bytes = kAlways;
   /// The largest tensor that is not sent around a ring, where the order of summation may be any.
   std::uint64_t ring_bytes = kAlways;

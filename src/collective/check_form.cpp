@@ -25,9 +25,13 @@ std::string fault_of(const Program& program, std::size_t index) {
       step.kind == StepKind::kWrite || step.kind == StepKind::kArrival || step.kind == StepKind::kRelease;
   if (has_peer && (step.peer >= ranks || step.peer == program.rank)) return fmt::format("rank {} as peer", step.peer);
   const bool has_message = step.kind == StepKind::kWrite || step.kind == StepKind::kArrival;
-  if (has_message && step.message >= kMaxMessages) return fmt::format("message number {} is too high", step.message);
-  if (step.kind == StepKind::kWrite && step.with_signature != (step.message == 0)) {
-    return "message 0, and no other, carries the signature";
+  if (has_message && step.message >= kMessageNumbers) return fmt::format("message number {} is too high", step.message);
+  const bool names = step.message == 0 || step.message == kInvitationMessage;
+  if (step.kind == StepKind::kWrite && step.with_signature != names) {
+    return "message 0 and an invitation, and no other, carry the signature";
+  }
+  if (step.kind == StepKind::kWrite && step.message == kInvitationMessage && step.bytes != 0) {
+    return "an invitation is a header alone";
   }
   if (step.kind == StepKind::kSent &&
       (step.write_step >= index || program.steps[step.write_step].kind != StepKind::kWrite)) {
@@ -56,9 +60,10 @@ std::optional<Verdict> HappensBefore::malformed() const {
 }
 
 std::optional<Verdict> HappensBefore::pair_up() {
-  arrival_steps_.assign(first_.size() - 1, std::vector<std::uint16_t>(std::size_t{ranks_} * kMaxMessages, kNoStep));
+  arrival_steps_.assign(first_.size() - 1, std::vector<std::uint16_t>(std::size_t{ranks_} * kMessageNumbers, kNoStep));
   release_steps_.assign((first_.size() - 1) * ranks_, kNoStep);
   pair_sequence_.assign((first_.size() - 1) * ranks_, 0);
+  invitation_number_ = pair_sequence_;
   for (std::uint32_t plan = 0; plan < plans(); ++plan) {
     if (auto verdict = index_waits(plan)) return verdict;
     if (auto verdict = match_messages(plan)) return verdict;
@@ -70,6 +75,11 @@ std::optional<Verdict> HappensBefore::pair_up() {
         const std::size_t program_of_to = std::size_t{plan} * ranks_ + to;
         pair_sequence_[(std::size_t{plan} * ranks_ + from) * ranks_ + to] = next;
         if (release_steps_[program_of_to * ranks_ + from] != kNoStep) ++next;
+      }
+      next = 0;
+      for (std::uint32_t plan = 0; plan < plans(); ++plan) {
+        invitation_number_[(std::size_t{plan} * ranks_ + from) * ranks_ + to] = next;
+        if (is_invited(plan, to, from)) ++next;
       }
     }
   }
@@ -83,7 +93,7 @@ std::optional<Verdict> HappensBefore::index_waits(std::uint32_t plan) {
     for (std::size_t i = 0; i < own.steps.size(); ++i) {
       const Step& step = own.steps[i];
       if (step.kind == StepKind::kArrival) {
-        std::uint16_t& entry = arrival_steps_[at][std::size_t{step.peer} * kMaxMessages + step.message];
+        std::uint16_t& entry = arrival_steps_[at][std::size_t{step.peer} * kMessageNumbers + step.message];
         if (entry != kNoStep) return refusal(plan, rank, i, fmt::format("step {} awaits this message too", entry));
         entry = static_cast<std::uint16_t>(i);
       }
@@ -98,13 +108,13 @@ std::optional<Verdict> HappensBefore::index_waits(std::uint32_t plan) {
 }
 
 std::optional<Verdict> HappensBefore::match_messages(std::uint32_t plan) const {
-  std::vector<std::vector<bool>> sent(ranks_, std::vector<bool>(std::size_t{ranks_} * kMaxMessages));
+  std::vector<std::vector<bool>> sent(ranks_, std::vector<bool>(std::size_t{ranks_} * kMessageNumbers));
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
     const Program& own = program(plan, rank);
     for (std::size_t i = 0; i < own.steps.size(); ++i) {
       const Step& step = own.steps[i];
       if (step.kind != StepKind::kWrite) continue;
-      const std::size_t entry = std::size_t{rank} * kMaxMessages + step.message;
+      const std::size_t entry = std::size_t{rank} * kMessageNumbers + step.message;
       if (sent[step.peer][entry]) return refusal(plan, rank, i, "this message is sent twice");
       sent[step.peer][entry] = true;
       if (arrival_steps_[std::size_t{plan} * ranks_ + step.peer][entry] == kNoStep) {
@@ -116,13 +126,14 @@ std::optional<Verdict> HappensBefore::match_messages(std::uint32_t plan) const {
     const std::size_t at = std::size_t{plan} * ranks_ + rank;
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
       bool receives = false;
-      for (std::uint32_t message = 0; message < kMaxMessages; ++message) {
-        const std::size_t entry = std::size_t{peer} * kMaxMessages + message;
+      for (std::uint32_t message = 0; message < kMessageNumbers; ++message) {
+        const std::size_t entry = std::size_t{peer} * kMessageNumbers + message;
         const std::uint16_t arrival = arrival_steps_[at][entry];
         if (arrival == kNoStep) continue;
-        receives = true;
         if (!sent[rank][entry]) return refusal(plan, rank, arrival, fmt::format("rank {} never sends this", peer));
-        if (!sent[rank][std::size_t{peer} * kMaxMessages]) {
+        if (message == kInvitationMessage) continue;  // it takes no slot
+        receives = true;
+        if (!sent[rank][std::size_t{peer} * kMessageNumbers]) {
           return refusal(plan, rank, arrival, fmt::format("rank {} never sends its signature", peer));
         }
       }

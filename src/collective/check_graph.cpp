@@ -68,7 +68,7 @@ NodeName HappensBefore::name(Node node) const noexcept {
 
 Node HappensBefore::arrival_of(std::uint32_t plan, std::uint32_t rank, const Step& write) const noexcept {
   const auto& awaited = arrival_steps_[std::size_t{plan} * ranks_ + write.peer];
-  return node(plan, write.peer, awaited[std::size_t{rank} * kMaxMessages + write.message]);
+  return node(plan, write.peer, awaited[std::size_t{rank} * kMessageNumbers + write.message]);
 }
 
 std::optional<Verdict> HappensBefore::order() {
@@ -78,20 +78,22 @@ std::optional<Verdict> HappensBefore::order() {
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
     connect_begins(rank);
     for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
-      if (peer != rank) connect_credit(rank, peer);
+      if (peer == rank) continue;
+      connect_credit(rank, peer);
+      connect_invitations(rank, peer);
     }
   }
   return sort();
 }
 
-/// Needs, arrivals of one's own writes at the peers, and nothing before the begin.
+/// Needs, arrivals of one's own writes at the peers, and nothing before the begin but what may go ahead of it.
 void HappensBefore::connect_steps(std::uint32_t plan, std::uint32_t rank) {
   const Program& own = program(plan, rank);
   for (std::size_t i = 0; i < own.steps.size(); ++i) {
     const Step& step = own.steps[i];
     const Node here = node(plan, rank, static_cast<std::uint16_t>(i));
     for (const std::uint16_t need : own.needs_of(step)) edges_.emplace_back(node(plan, rank, need), here);
-    if (step.need_count == 0) edges_.emplace_back(node(plan, rank, kNoStep), here);
+    if (step.need_count == 0 && !is_opening(plan, rank, step)) edges_.emplace_back(node(plan, rank, kNoStep), here);
     if (step.kind == StepKind::kWrite) edges_.emplace_back(here, arrival_of(plan, rank, step));
     if (step.kind == StepKind::kSent) {
       // An acknowledgement says that the peer's memory has it.
@@ -117,6 +119,24 @@ void HappensBefore::connect_credit(std::uint32_t from, std::uint32_t to) {
         edges_.emplace_back(given_back[s], node(plan, from, static_cast<std::uint16_t>(i)));
       }
     }
+  }
+}
+
+/// A rank has `depth` invitations of a peer open at most: what those before were for is through.
+void HappensBefore::connect_invitations(std::uint32_t from, std::uint32_t to) {
+  std::vector<std::uint32_t> inviting;  // plans, by number
+  for (std::uint32_t plan = 0; plan < plans(); ++plan) {
+    if (!is_invited(plan, to, from)) continue;
+    const Program& own = program(plan, from);
+    for (std::size_t i = 0; i < own.steps.size(); ++i) {
+      if (own.steps[i].kind != StepKind::kWrite || own.steps[i].message != kInvitationMessage) continue;
+      for (std::size_t earlier = 0; earlier + options_.depth <= inviting.size(); ++earlier) {
+        for (const std::uint16_t last : last_steps(program(inviting[earlier], from))) {
+          edges_.emplace_back(node(inviting[earlier], from, last), node(plan, from, static_cast<std::uint16_t>(i)));
+        }
+      }
+    }
+    inviting.push_back(plan);
   }
 }
 

@@ -15,6 +15,9 @@ namespace tensorwire::collective {
 
 using Node = std::uint32_t;
 
+/// Of sequences, and the invitation.
+inline constexpr std::uint32_t kMessageNumbers = kInvitationMessage + 1;
+
 /// A step, or (step == kNoStep) the begin of a plan on a rank.
 struct NodeName {
   std::uint32_t plan = 0;
@@ -51,6 +54,20 @@ class HappensBefore {
   [[nodiscard]] std::uint32_t pair_sequence(std::uint32_t plan, std::uint32_t from, std::uint32_t to) const noexcept {
     return pair_sequence_[(std::size_t{plan} * ranks_ + from) * ranks_ + to];
   }
+  /// Whether the program of `rank` awaits the invitation of a peer, and the number of that.
+  [[nodiscard]] bool is_invited(std::uint32_t plan, std::uint32_t rank, std::uint32_t by) const noexcept {
+    return arrival_steps_[std::size_t{plan} * ranks_ + rank][std::size_t{by} * kMessageNumbers + kInvitationMessage] !=
+           kNoStep;
+  }
+  [[nodiscard]] std::uint32_t invitation_number(std::uint32_t plan, std::uint32_t from,
+                                                std::uint32_t to) const noexcept {
+    return invitation_number_[(std::size_t{plan} * ranks_ + from) * ranks_ + to];
+  }
+  /// A header that may go ahead of the segment: an invitation, or the announcement of what waits for one.
+  [[nodiscard]] bool is_opening(std::uint32_t plan, std::uint32_t rank, const Step& step) const noexcept {
+    if (step.kind != StepKind::kWrite || !step.with_signature) return false;
+    return step.message == kInvitationMessage || is_invited(plan, rank, step.peer);
+  }
   /// The arrival of a write at its peer.
   [[nodiscard]] Node arrival_of(std::uint32_t plan, std::uint32_t rank, const Step& write) const noexcept;
   [[nodiscard]] const Program& program(std::uint32_t plan, std::uint32_t rank) const noexcept {
@@ -68,6 +85,7 @@ class HappensBefore {
 
   void connect_steps(std::uint32_t plan, std::uint32_t rank);
   void connect_credit(std::uint32_t from, std::uint32_t to);
+  void connect_invitations(std::uint32_t from, std::uint32_t to);
   void connect_begins(std::uint32_t rank);
   [[nodiscard]] std::optional<Verdict> sort();
   [[nodiscard]] Verdict circle(const std::vector<std::uint32_t>& waits) const;
@@ -77,9 +95,9 @@ class HappensBefore {
   CheckOptions options_;
   std::uint32_t ranks_ = 0;
   std::vector<Node> first_;                                ///< [plan * ranks + rank], and one behind the last
-  std::vector<std::vector<std::uint16_t>> arrival_steps_;  ///< [plan * ranks + rank][peer * kMaxMessages + message]
+  std::vector<std::vector<std::uint16_t>> arrival_steps_;  ///< [plan * ranks + rank][peer * kMessageNumbers + message]
   std::vector<std::uint16_t> release_steps_;               ///< [(plan * ranks + rank) * ranks + peer]
-  std::vector<std::uint32_t> pair_sequence_;
+  std::vector<std::uint32_t> pair_sequence_, invitation_number_;
   std::vector<Edge> edges_;
   std::vector<Edge> callers_order_;
   std::vector<std::uint32_t> first_before_;  ///< by node, into before_

@@ -125,7 +125,32 @@ MemoryMap::MemoryMap(const HappensBefore& graph, const CheckOptions& options) : 
   const std::uint32_t ranks = graph.ranks();
   first_send_slot_ = 2 * graph.plans() * ranks;
   first_peer_slot_ = first_send_slot_ + ranks * options.send_slots;
-  regions_ = first_peer_slot_ + ranks * ranks * options.depth;
+  first_head_ = first_peer_slot_ + ranks * ranks * options.depth;
+  regions_ = first_head_ + 3 * ranks * ranks * options.depth;
+}
+
+MemoryMap::Address MemoryMap::head(Head kind, std::uint32_t owner, std::uint32_t peer, std::uint32_t number) const {
+  const std::uint32_t ranks = graph_->ranks();
+  const std::uint32_t row = (static_cast<std::uint32_t>(kind) * ranks + owner) * ranks + peer;
+  return {first_head_ + row * options_->depth + number % options_->depth, 0};
+}
+
+MemoryMap::Address MemoryMap::header_source(std::uint32_t plan, std::uint32_t rank, const Step& write) const {
+  if (write.message == kInvitationMessage) {
+    return head(Head::kInvitationOut, rank, write.peer, graph_->invitation_number(plan, rank, write.peer));
+  }
+  if (!graph_->is_opening(plan, rank, write)) return send_header(plan, rank);
+  return head(Head::kAnnouncementOut, rank, write.peer, graph_->pair_sequence(plan, rank, write.peer));
+}
+
+MemoryMap::Address MemoryMap::header_target(std::uint32_t plan, std::uint32_t rank, const Step& write) const {
+  if (write.message != kInvitationMessage) return peer_header(plan, write.peer, rank);
+  return head(Head::kInvitationIn, write.peer, rank, graph_->invitation_number(plan, rank, write.peer));
+}
+
+MemoryMap::Address MemoryMap::header_from(std::uint32_t plan, std::uint32_t rank, std::uint32_t peer) const {
+  if (!graph_->is_invited(plan, rank, peer)) return peer_header(plan, rank, peer);
+  return head(Head::kInvitationIn, rank, peer, graph_->invitation_number(plan, peer, rank));
 }
 
 std::uint32_t MemoryMap::slot_region(std::uint32_t plan, std::uint32_t owner, std::uint32_t writer) const {
@@ -223,10 +248,11 @@ std::optional<Verdict> SymbolicExecution::execute(Node node, std::uint32_t plan,
       return move(node, map_->address(plan, rank, step.source), map_->address(plan, rank, step.target), step.bytes);
     case StepKind::kWrite:
       if (step.with_signature) {
-        if (auto verdict =
-                move(node, map_->send_header(plan, rank), map_->peer_header(plan, step.peer, rank), kSlotHeaderBytes)) {
-          return verdict;
+        const MemoryMap::Address header = map_->header_source(plan, rank, step);
+        if (graph_->is_opening(plan, rank, step)) {
+          memory_[header.region].write(0, kSlotHeaderBytes, {expressions_.header(plan, rank), 0});
         }
+        if (auto verdict = move(node, header, map_->header_target(plan, rank, step), kSlotHeaderBytes)) return verdict;
       }
       if (step.bytes == 0) return std::nullopt;
       return move(node, map_->address(plan, rank, step.source), map_->target(plan, rank, step), step.bytes);

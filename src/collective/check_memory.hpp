@@ -107,6 +107,11 @@ class MemoryMap {
   /// Where the headers of slots are.
   [[nodiscard]] Address send_header(std::uint32_t plan, std::uint32_t rank) const;
   [[nodiscard]] Address peer_header(std::uint32_t plan, std::uint32_t rank, std::uint32_t peer) const;
+  /// Where a write with a signature takes its header from, and where it puts it.
+  [[nodiscard]] Address header_source(std::uint32_t plan, std::uint32_t rank, const Step& write) const;
+  [[nodiscard]] Address header_target(std::uint32_t plan, std::uint32_t rank, const Step& write) const;
+  /// Where a rank looks for what its peer means: at the invitation, where it awaits one.
+  [[nodiscard]] Address header_from(std::uint32_t plan, std::uint32_t rank, std::uint32_t peer) const;
   /// What of the place's region a step may touch.
   [[nodiscard]] Limits limits(std::uint32_t plan, std::uint32_t rank, Place place) const;
 
@@ -114,10 +119,12 @@ class MemoryMap {
 
  private:
   [[nodiscard]] std::uint32_t slot_region(std::uint32_t plan, std::uint32_t owner, std::uint32_t writer) const;
+  enum class Head : std::uint8_t { kInvitationIn, kInvitationOut, kAnnouncementOut };
+  [[nodiscard]] Address head(Head kind, std::uint32_t owner, std::uint32_t peer, std::uint32_t number) const;
 
   const HappensBefore* graph_;
   const CheckOptions* options_;
-  std::uint32_t first_send_slot_ = 0, first_peer_slot_ = 0, regions_ = 0;
+  std::uint32_t first_send_slot_ = 0, first_peer_slot_ = 0, first_head_ = 0, regions_ = 0;
 };
 
 /// Runs the steps of all ranks on symbols, in the order of the graph.

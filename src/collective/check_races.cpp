@@ -26,6 +26,10 @@ std::vector<std::uint16_t> sent_steps_of(const Program& program) {
   return sent;
 }
 
+bool brings_signature(const Step& step) noexcept {
+  return step.kind == StepKind::kArrival && (step.message == 0 || step.message == kInvitationMessage);
+}
+
 class Accesses {
  public:
   Accesses(const HappensBefore& graph, const MemoryMap& map) : graph_(graph), map_(map), by_region_(map.regions()) {
@@ -60,7 +64,7 @@ class Accesses {
       if (step.kind == StepKind::kMatch) {
         for (const std::uint16_t need : program.needs_of(step)) {
           if (program.steps[need].kind != StepKind::kArrival) continue;
-          at_once(map_.peer_header(plan, rank, program.steps[need].peer), kSlotHeaderBytes, false, node);
+          at_once(map_.header_from(plan, rank, program.steps[need].peer), kSlotHeaderBytes, false, node);
         }
       }
       if (step.kind == StepKind::kCopy) at_once(map_.address(plan, rank, step.source), step.bytes, false, node);
@@ -77,11 +81,13 @@ class Accesses {
   /// and writes the target at any time until the peer is told.
   void collect_write(std::uint32_t plan, std::uint32_t rank, const Step& step, Node node, std::array<Node, 2> ends) {
     if (step.with_signature) {
-      add(map_.send_header(plan, rank), kSlotHeaderBytes, false, node, ends);
-      add(map_.peer_header(plan, step.peer, rank), kSlotHeaderBytes, true, node, {ends[0], ends[0]});
+      const MemoryMap::Address header = map_.header_source(plan, rank, step);
+      if (graph_.is_opening(plan, rank, step)) at_once(header, kSlotHeaderBytes, true, node);
+      add(header, kSlotHeaderBytes, false, node, ends);
+      add(map_.header_target(plan, rank, step), kSlotHeaderBytes, true, node, {ends[0], ends[0]});
     }
     if (step.target.place == Place::kPeerOutput) {
-      at_once(map_.peer_header(plan, rank, step.peer), kSlotHeaderBytes, false, node);  // where that output is
+      at_once(map_.header_from(plan, rank, step.peer), kSlotHeaderBytes, false, node);  // where that output is
     }
     if (step.bytes == 0) return;
     add(map_.address(plan, rank, step.source), step.bytes, false, node, ends);
@@ -158,11 +164,11 @@ class RuleCheck {
     for (std::size_t i = 0; i < program.steps.size(); ++i) {
       const Step& step = program.steps[i];
       if (step.kind == StepKind::kRelease) release_of[step.peer] = static_cast<std::uint16_t>(i);
-      if (step.kind == StepKind::kArrival && step.message == 0) senders.push_back(step.peer);
+      if (brings_signature(step)) senders.push_back(step.peer);
       if (step.kind != StepKind::kMatch) continue;
       for (const std::uint16_t need : program.needs_of(step)) {
         const Step& arrival = program.steps[need];
-        if (arrival.kind != StepKind::kArrival || arrival.message != 0) {
+        if (!brings_signature(arrival)) {
           return counter_example(graph_, at(i), fmt::format("no signature came with step {}", need), {at(need)});
         }
         match_of[arrival.peer] = static_cast<std::uint16_t>(i);

@@ -116,8 +116,7 @@ class Playback {
     const double lasts = static_cast<double>(bytes_of(step)) / cost_.wire_bytes_per_us;
     receiver.ingress_free = std::max(at, receiver.ingress_free) + lasts;
     receiver.received_us += lasts;
-    satisfy(receiver.ingress_free, step.peer,
-            program.arrival_steps[std::size_t{from} * program.messages + step.message]);
+    satisfy(receiver.ingress_free, step.peer, program.arrival_step(from, step.message));
     const std::uint16_t sent = sender.sent_steps[index];
     if (sent != kNoStep) satisfy(receiver.ingress_free + cost_.hop_us, from, sent);
   }

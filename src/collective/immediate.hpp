@@ -5,10 +5,13 @@
 
 #include <cstdint>
 
+#include "collective/plan.hpp"
+
 namespace tensorwire::collective {
 
 inline constexpr std::uint32_t kSequenceModulus = 1U << 12;
-/// The message number of a zero-length write that carries credit only; its sequence field means nothing.
+/// The message number of a zero-length write that carries credit only; its sequence field means nothing. (That of an
+/// invitation, kInvitationMessage in plan.hpp, counts the invitations of the pair.)
 inline constexpr std::uint8_t kCreditMessage = 0xff;
 
 struct Immediate {
@@ -16,6 +19,8 @@ struct Immediate {
   std::uint32_t credit = 0;    ///< modulo kSequenceModulus
   std::uint8_t message = 0;
 
+  /// Whether it is of a sequence, and not beside them all.
+  [[nodiscard]] constexpr bool has_sequence() const noexcept { return message < kMaxMessages; }
   [[nodiscard]] constexpr std::uint32_t pack() const noexcept {
     return (sequence % kSequenceModulus) << 20 | (credit % kSequenceModulus) << 8 | message;
   }

@@ -51,6 +51,7 @@ void derive_dependents(Program& program) {
 
 void derive_peers_and_sizes(Program& program) {
   for (const Step& step : program.steps) {
+    if (step.message == kInvitationMessage) continue;
     if (step.kind == StepKind::kWrite) note_peer(program.send_peers, step.peer);
     if (step.kind == StepKind::kArrival) note_peer(program.receive_peers, step.peer);
     if (step.kind == StepKind::kWrite || step.kind == StepKind::kArrival) {
@@ -70,6 +71,12 @@ void derive_event_steps(Program& program) {
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
     const auto index = static_cast<std::uint16_t>(i);
+    if (step.message == kInvitationMessage) {
+      if (program.opens()) refuse(program, "it has more than one invitation");
+      if (step.kind == StepKind::kArrival) program.invitation = index;
+      if (step.kind == StepKind::kWrite) program.invites = true;
+      continue;
+    }
     if (step.kind == StepKind::kArrival) {
       std::uint16_t& entry = program.arrival_steps[std::size_t{step.peer} * program.messages + step.message];
       if (entry != kNoStep)
@@ -79,7 +86,9 @@ void derive_event_steps(Program& program) {
     if (step.kind == StepKind::kSent) program.sent_steps[step.write_step] = index;
   }
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
-    const bool untracked = program.steps[i].kind == StepKind::kWrite && program.sent_steps[i] == kNoStep;
+    // What goes ahead of a segment has memory of its own.
+    const bool from_slot = !program.opens() || !program.steps[i].with_signature;
+    const bool untracked = program.steps[i].kind == StepKind::kWrite && program.sent_steps[i] == kNoStep && from_slot;
     program.holds_send_slot = program.holds_send_slot || untracked;
   }
 }
@@ -124,12 +133,12 @@ std::uint16_t ProgramBuilder::copy(Location source, Location target, std::uint64
 std::uint16_t ProgramBuilder::add_write(std::uint32_t peer, std::uint8_t message, Location source, Location target,
                                         std::uint64_t bytes, const std::vector<std::uint16_t>& needs) {
   if (peer >= program_.shape.ranks || peer == program_.rank) refuse(program_, fmt::format("a write to rank {}", peer));
-  if (message >= kMaxMessages) refuse(program_, fmt::format("message number {} is too high", message));
+  if (message > kInvitationMessage) refuse(program_, fmt::format("message number {} is too high", message));
   Step step;
   step.kind = StepKind::kWrite;
   step.message = message;
   step.peer = static_cast<std::uint16_t>(peer);
-  step.with_signature = message == 0;
+  step.with_signature = message == 0 || message == kInvitationMessage;
   step.bytes = bytes;
   step.source = source;
   step.target = target;
@@ -142,6 +151,7 @@ std::uint16_t ProgramBuilder::add_write(std::uint32_t peer, std::uint8_t message
 std::uint16_t ProgramBuilder::write(std::uint32_t peer, std::uint8_t message, Location source,
                                     std::uint64_t target_offset, std::uint64_t bytes,
                                     std::vector<std::uint16_t> needs) {
+  if (message >= kMaxMessages) refuse(program_, fmt::format("message number {} is too high", message));
   return add_write(peer, message, source, {Place::kPeerSlot, static_cast<std::uint16_t>(peer), target_offset}, bytes,
                    needs);
 }
@@ -151,6 +161,10 @@ std::uint16_t ProgramBuilder::write_output(std::uint32_t peer, std::uint8_t mess
                                            std::vector<std::uint16_t> needs) {
   return add_write(peer, message, source, {Place::kPeerOutput, static_cast<std::uint16_t>(peer), output_offset}, bytes,
                    needs);
+}
+
+std::uint16_t ProgramBuilder::invite(std::uint32_t peer) {
+  return add_write(peer, kInvitationMessage, {}, {Place::kPeerSlot, static_cast<std::uint16_t>(peer), 0}, 0, {});
 }
 
 std::uint16_t ProgramBuilder::sent(std::uint16_t write_step) {

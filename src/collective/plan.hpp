@@ -21,7 +21,11 @@ inline constexpr std::uint32_t kSlotHeaderBytes = 64;
 /// Chunks of a split tensor begin at multiples of this, so that no two ranks share a cache line.
 inline constexpr std::uint32_t kChunkAlignment = 64;
 /// Messages that one sequence number may carry from a rank to a peer.
-inline constexpr std::uint32_t kMaxMessages = 255;
+inline constexpr std::uint32_t kMaxMessages = 254;
+/// The number of a message that belongs to no sequence and takes no slot: a rank tells a peer where its output is for
+/// what the peer has to send, with its signature, however long that is before either begins a segment for it.
+inline constexpr std::uint8_t kInvitationMessage = 0xfe;
+static_assert(kMaxMessages == kInvitationMessage, "every lower number may be a message of a sequence");
 inline constexpr std::uint32_t kMaxRanks = 1024;
 
 /// What is done: everything that all ranks must agree on.
@@ -106,9 +110,18 @@ struct Program {
   std::vector<std::uint16_t> receive_peers;  ///< peers that write to this rank, ascending
   std::uint32_t messages = 0;                ///< 1 + the highest message number that this rank sends or awaits
   std::uint64_t slot_payload_bytes = 0;      ///< the most that a slot (of peers or for sending) holds
-  bool peers_write_output = false;           ///< message 0 tells them where this rank's output is
+  bool peers_write_output = false;           ///< message 0, or the invitation, tells them where this rank's output is
   bool holds_send_slot = false;              ///< some write has no kSent: its source must outlive the segment
+  bool invites = false;                      ///< sends an invitation to its only peer
+  std::uint16_t invitation = kNoStep;        ///< the kArrival of its only peer's invitation
 
+  /// Its signature goes ahead of the segment, which need not have begun: see Runner::open.
+  [[nodiscard]] bool opens() const noexcept { return invites || invitation != kNoStep; }
+  /// The kArrival of a message, or kNoStep.
+  [[nodiscard]] std::uint16_t arrival_step(std::uint32_t peer, std::uint32_t message) const noexcept {
+    if (message == kInvitationMessage) return invitation;
+    return message < messages ? arrival_steps[std::size_t{peer} * messages + message] : kNoStep;
+  }
   [[nodiscard]] std::span<const std::uint16_t> needs_of(const Step& step) const noexcept {
     return {needs.data() + step.first_need, step.need_count};
   }
@@ -136,7 +149,10 @@ class ProgramBuilder {
   /// The same into the peer's output; message is not 0, and the peer's message 0 must be matched before.
   std::uint16_t write_output(std::uint32_t peer, std::uint8_t message, Location source, std::uint64_t output_offset,
                              std::uint64_t bytes, std::vector<std::uint16_t> needs);
+  /// Tells the only peer where this rank's output is.
+  std::uint16_t invite(std::uint32_t peer);
   std::uint16_t sent(std::uint16_t write_step);
+  /// @param message may be kInvitationMessage, where the peer is the only one
   std::uint16_t arrival(std::uint32_t peer, std::uint8_t message);
   /// Of a message that the peer writes into this rank's output.
   std::uint16_t arrival_in_output(std::uint32_t peer, std::uint8_t message);

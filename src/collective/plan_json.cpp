@@ -39,6 +39,7 @@ std::string json(const Program& program, const Step& step) {
                         step.kind == StepKind::kArrival || step.kind == StepKind::kRelease;
   if (has_peer) add("peer", step.peer);
   if (step.kind == StepKind::kWrite || step.kind == StepKind::kArrival) add("message", step.message);
+  if (step.message == kInvitationMessage) add("invitation", true);
   if (step.kind == StepKind::kWrite) add("with_signature", step.with_signature);
   if (step.kind == StepKind::kSent) add("write", step.write_step);
   if (step.kind == StepKind::kWrite || step.kind == StepKind::kCopy || step.kind == StepKind::kReduce) {

@@ -32,6 +32,9 @@ std::string action(const Program& program, const Step& step) {
     case StepKind::kCopy:
       return fmt::format("copy {} -> {}", text(step.source, step.bytes), text(step.target, step.bytes));
     case StepKind::kWrite:
+      if (step.message == kInvitationMessage) {
+        return fmt::format("write signature and where the output is -> rank {}, the invitation", step.peer);
+      }
       return fmt::format("write {}{} -> rank {} {}[{}, {}), message {}", step.with_signature ? "signature + " : "",
                          text(step.source, step.bytes), step.peer,
                          step.target.place == Place::kPeerOutput ? "output" : "", step.target.offset,
@@ -39,6 +42,7 @@ std::string action(const Program& program, const Step& step) {
     case StepKind::kSent:
       return fmt::format("wait until write #{} is acknowledged by rank {}", step.write_step, step.peer);
     case StepKind::kArrival:
+      if (step.message == kInvitationMessage) return fmt::format("wait for the invitation of rank {}", step.peer);
       return fmt::format("wait for message {} of rank {}", step.message, step.peer);
     case StepKind::kMatch:
       return "match signatures";

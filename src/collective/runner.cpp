@@ -101,7 +101,10 @@ void Runner::begin(const Segment& segment) noexcept {
   }
   instance.send_peers.clear();
   if (program.holds_send_slot) instance.send_peers = program.send_peers;
-  for (const std::uint16_t peer : program.send_peers) instance.send_sequence[peer] = pairs_[peer].next_send++;
+  for (const std::uint16_t peer : program.send_peers) {
+    instance.send_sequence[peer] = segment.opened ? segment.opening : pairs_[peer].next_send++;
+  }
+  if (program.opens()) number_invitation(instance);
   for (const std::uint16_t peer : program.receive_peers) claim(instance, peer);
   run(instance);
 }
@@ -158,6 +161,7 @@ bool Runner::execute(Instance& instance, std::uint16_t index) noexcept {
 bool Runner::write(Instance& instance, std::uint16_t index) noexcept {
   const Program& program = *instance.segment.program;
   const Step& step = program.steps[index];
+  if (step.with_signature && program.opens()) return write_opening(instance);
   const Pair& pair = pairs_[step.peer];
   const std::uint64_t sequence = instance.send_sequence[step.peer];
   if (sequence >= pair.peer_consumed + config_.depth) return false;
@@ -179,8 +183,7 @@ bool Runner::write(Instance& instance, std::uint16_t index) noexcept {
   request.peer = step.peer;
   request.pieces = {pieces.data(), count};
   if (step.target.place == Place::kPeerOutput) {
-    const std::uint64_t theirs = config_.receive_slot(step.peer, instance.receive_sequence[step.peer]);
-    const OutputWindow output = load_output_window(scratch_ + theirs);
+    const OutputWindow output = load_output_window(header_from(instance, step.peer));
     request.to_output = true;
     request.window = output.window;
     request.remote_offset = output.offset + step.target.offset;
@@ -203,8 +206,7 @@ void Runner::match(const Instance& instance, const Step& step) noexcept {
   const Program& program = *instance.segment.program;
   for (const std::uint16_t need : program.needs_of(step)) {
     const std::uint32_t peer = program.steps[need].peer;
-    const std::byte* slot = scratch_ + config_.receive_slot(peer, instance.receive_sequence[peer]);
-    const Signature theirs = load_signature(slot);
+    const Signature theirs = load_signature(header_from(instance, peer));
     if (theirs == instance.signature) continue;
     error_ = {Failure::kSignature, peer, difference(instance.signature, theirs), instance.signature, theirs, ""};
     return;
@@ -247,6 +249,8 @@ void Runner::finish_if_done(Instance& instance) noexcept {
   if (error_ || !instance.active || instance.done != instance.segment.program->steps.size()) return;
   instance.active = false;
   while (completed_ != begun_ && !instances_[completed_ % config_.send_slots].active) ++completed_;
+  const Program& program = *instance.segment.program;
+  if (program.invites) unblock(program.receive_peers[0]);  // it may be invited once more
 }
 
 }  // namespace tensorwire::collective

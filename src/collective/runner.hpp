@@ -5,7 +5,9 @@
 // sequences may be in flight for each pair. One thread at a time.
 //
 // Scratch memory, the same layout on every rank, so that a remote offset can be computed here:
-//   receive slots [peer][sequence mod depth], then send slots [segment mod send_slots], each slot_bytes long.
+//   receive slots [peer][sequence mod depth], then heads [peer][number mod depth] in the room of whole slots, then send
+//   slots [segment mod send_slots]. Slots are slot_bytes long. Heads are headers alone, of what goes ahead of segments:
+//   the invitations that came, those that went, and every message 0 that went so.
 #pragma once
 
 #include <array>
@@ -15,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/round_up.hpp"
 #include "collective/immediate.hpp"
 #include "collective/plan.hpp"
 #include "collective/reduce.hpp"
@@ -73,20 +76,33 @@ struct RunnerConfig {
   std::uint16_t communicator = 0;
   std::uint32_t send_slots = 2;  ///< segments under way on this rank, 2 to 64; its own affair, peers need not agree
 
-  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept {
-    return (std::uint64_t{ranks} * depth + send_slots) * slot_bytes;
-  }
+  [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return send_slot(0) + send_slots * slot_bytes; }
   [[nodiscard]] std::uint64_t receive_slot(std::uint32_t peer, std::uint64_t sequence) const noexcept {
     return (std::uint64_t{peer} * depth + sequence % depth) * slot_bytes;
   }
   [[nodiscard]] std::uint64_t send_slot(std::uint64_t instance) const noexcept {
-    return (std::uint64_t{ranks} * depth + instance % send_slots) * slot_bytes;
+    return receive_slot(ranks, 0) + round_up(kHeads * heads_bytes(), slot_bytes) + instance % send_slots * slot_bytes;
   }
-  /// Receives that must be posted for each peer before it may write: the data messages of all sequences in flight, and
-  /// the credit writes that can be on their way (each tells at least one of at most `depth` untold sequences).
+  /// Where the peer's invitations come, where those for it leave from, and every message 0 that goes ahead.
+  [[nodiscard]] std::uint64_t invitation_in(std::uint32_t peer, std::uint64_t number) const noexcept {
+    return receive_slot(ranks, 0) + (std::uint64_t{peer} * depth + number % depth) * kSlotHeaderBytes;
+  }
+  [[nodiscard]] std::uint64_t invitation_out(std::uint32_t peer, std::uint64_t number) const noexcept {
+    return invitation_in(peer, number) + heads_bytes();
+  }
+  [[nodiscard]] std::uint64_t announcement_out(std::uint32_t peer, std::uint64_t sequence) const noexcept {
+    return invitation_in(peer, sequence) + 2 * heads_bytes();
+  }
+  /// Receives that must be posted for each peer before it may write: the data messages of all sequences in flight, the
+  /// credit writes that can be on their way (each tells at least one of at most `depth` untold sequences), and the
+  /// invitations that are open.
   [[nodiscard]] std::uint32_t receive_depth(std::uint32_t messages_per_sequence) const noexcept {
-    return depth * messages_per_sequence + depth;
+    return depth * messages_per_sequence + 2 * depth;
   }
+
+ private:
+  static constexpr std::uint64_t kHeads = 3;
+  [[nodiscard]] std::uint64_t heads_bytes() const noexcept { return std::uint64_t{ranks} * depth * kSlotHeaderBytes; }
 };
 
 /// One sequence number's worth of a collective.
@@ -101,6 +117,9 @@ struct Segment {
   /// output as in Piece, and what peers are told. The offset is that of `output` in the window.
   std::uint32_t output_key = 0;
   OutputWindow output_window = {};
+  /// Set by open(): what it took, the sequence of message 0 or the number of the invitation.
+  bool opened = false;
+  std::uint64_t opening = 0;
 };
 
 /// The operation that a peer's last message was of, as far as this rank took it.
@@ -156,9 +175,18 @@ class Runner {
     return pairs_[peer].next_send < pairs_[peer].peer_consumed + config_.depth;
   }
   /// Whether message 0 of the next sequence from the peer, which no segment holds yet, is in.
-  [[nodiscard]] bool has_arrived(std::uint32_t peer) const noexcept;
+  [[nodiscard]] bool has_arrived(std::uint32_t peer, std::uint32_t message = 0) const noexcept;
   /// Starts a segment; needs can_begin(). Segments complete in any order, are begun in the same order on all ranks.
   void begin(const Segment& segment) noexcept;
+
+  // runner_opening.cpp: of programs that Program::opens(), the part that only tells the peer can be done before, when
+  // there is no knowing how long the peer will let this rank wait. It holds no instance up.
+  [[nodiscard]] bool can_open(const Program& program) const noexcept;
+  /// Needs can_open(). What sends opens in the order in which the pair's other segments begin, what receives in the
+  /// order of the messages; both are begun in that order, too.
+  void open(Segment& segment) noexcept;
+  /// Whether an opened segment, the next one of its kind, would wait for nothing but the transport now, or fails.
+  [[nodiscard]] bool can_go_on(const Segment& opened) const noexcept;
 
   void on_arrival(std::uint32_t peer, std::uint32_t immediate) noexcept;
   void on_sent(std::uint64_t token) noexcept;
@@ -186,16 +214,21 @@ class Runner {
  private:
   /// Both directions between this rank and one peer. Counts never wrap; only their low 12 bits travel.
   struct Pair {
-    std::uint64_t next_send = 0;      ///< sequences towards the peer that segments hold
-    std::uint64_t peer_consumed = 0;  ///< of these, as far as the peer has told
-    std::uint64_t next_receive = 0;   ///< sequences from the peer that segments hold
-    std::uint64_t consumed = 0;       ///< of these, released in order
-    std::uint64_t told = 0;           ///< `consumed` as the peer knows it, or will
-    std::uint64_t heard = 0;          ///< 1 + the highest sequence from which any message came
-    std::uint64_t untold_since = 0;   ///< completed_ when `consumed` first went past `told`
-    std::uint64_t released = 0;       ///< bit [sequence % depth]: released, but an earlier one is not
-    bool owes_credit = false;         ///< the plan sends nothing back that could carry it
-    Heard last_released;              ///< the operation of the last slot that was given back
+    std::uint64_t next_send = 0;          ///< sequences towards the peer that segments hold
+    std::uint64_t peer_consumed = 0;      ///< of these, as far as the peer has told
+    std::uint64_t next_receive = 0;       ///< sequences from the peer that segments hold
+    std::uint64_t consumed = 0;           ///< of these, released in order
+    std::uint64_t told = 0;               ///< `consumed` as the peer knows it, or will
+    std::uint64_t heard = 0;              ///< 1 + the highest sequence from which any message came
+    std::uint64_t untold_since = 0;       ///< completed_ when `consumed` first went past `told`
+    std::uint64_t released = 0;           ///< bit [sequence % depth]: released, but an earlier one is not
+    bool owes_credit = false;             ///< the plan sends nothing back that could carry it
+    std::uint64_t next_invitation = 0;    ///< invitations of this rank to the peer that are taken
+    std::uint64_t begun_invitations = 0;  ///< of these: segments hold them, or held them
+    std::uint64_t accepted = 0;           ///< of the peer's invitations, those that segments of this rank hold
+    std::uint64_t settled = 0;            ///< of the peer's invitations: all before came, and segments hold them
+    std::uint64_t invited = 0;            ///< bit [number % depth]: it came, but is not settled
+    Heard last_released;                  ///< the operation of the last slot that was given back
   };
 
   /// A bit for each message of a sequence that is in.
@@ -216,6 +249,7 @@ class Runner {
     Signature signature;
     std::vector<std::uint16_t> pending, ready, blocked;
     std::uint32_t ready_head = 0, ready_tail = 0, blocked_count = 0, done = 0;
+    std::uint64_t invitation = 0;                                ///< the number of it, where the program opens
     std::vector<std::uint64_t> send_sequence, receive_sequence;  ///< by peer
     std::vector<std::uint16_t> send_peers;                       ///< of the program, which may be gone afterwards
   };
@@ -233,6 +267,20 @@ class Runner {
   bool execute(Instance& instance, std::uint16_t index) noexcept;
   bool write(Instance& instance, std::uint16_t index) noexcept;
   void finish_step(Instance& instance, std::uint16_t index) noexcept;
+
+  // runner_opening.cpp
+  /// False: the step must wait.
+  bool write_opening(const Instance& instance) noexcept;
+  void tell(const Segment& segment, std::uint64_t number) noexcept;
+  [[nodiscard]] bool is_invited(const Pair& pair, std::uint64_t number) const noexcept;
+  /// The lowest number of an invitation to the peer whose segment is not complete.
+  [[nodiscard]] std::uint64_t oldest_invitation(std::uint32_t peer) const noexcept;
+  void number_invitation(Instance& instance) noexcept;
+  void take_invitation(std::uint32_t peer, std::uint32_t number) noexcept;
+  void settle_invitations(Pair& pair) noexcept;
+  /// Where the header of that peer's signature is.
+  [[nodiscard]] const std::byte* header_from(const Instance& instance, std::uint32_t peer) const noexcept;
+
   /// Adds the pair's credit to the immediate.
   void post(WriteRequest request, Immediate immediate) noexcept;
   [[nodiscard]] std::uint32_t key_of(const Instance& instance, Place place) const noexcept;

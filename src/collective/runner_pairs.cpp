@@ -8,7 +8,7 @@
 
 namespace tensorwire::collective {
 
-static_assert(kMaxMessages == kCreditMessage, "every other number may be a message");
+static_assert(kInvitationMessage + 1 == kCreditMessage, "every other number is a message's");
 
 void Runner::fail_protocol(std::uint32_t peer, const char* detail) noexcept {
   if (!error_) error_ = {Failure::kProtocol, peer, SignatureField::kNone, {}, {}, detail};
@@ -33,8 +33,7 @@ void Runner::claim(Instance& instance, std::uint32_t peer) noexcept {
 
 void Runner::take_message(Instance& instance, const Program& program, std::uint32_t peer,
                           std::uint32_t message) noexcept {
-  const std::uint16_t step =
-      message < program.messages ? program.arrival_steps[std::size_t{peer} * program.messages + message] : kNoStep;
+  const std::uint16_t step = program.arrival_step(peer, message);
   if (step == kNoStep) {
     // The plans differ. If the signatures do too, kMatch says so better than we could.
     const std::uint64_t sequence = instance.receive_sequence[peer];
@@ -48,11 +47,11 @@ void Runner::take_message(Instance& instance, const Program& program, std::uint3
   satisfy(instance, step);
 }
 
-bool Runner::has_arrived(std::uint32_t peer) const noexcept {
+bool Runner::has_arrived(std::uint32_t peer, std::uint32_t message) const noexcept {
   const Pair& pair = pairs_[peer];
   if (pair.next_receive >= pair.consumed + config_.depth)
     return false;  // the slot still belongs to an earlier sequence
-  return arrived_[slot_index(peer, pair.next_receive)].has(0);
+  return arrived_[slot_index(peer, pair.next_receive)].has(message);
 }
 
 void Runner::on_arrival(std::uint32_t peer, std::uint32_t bits) noexcept {
@@ -63,6 +62,7 @@ void Runner::on_arrival(std::uint32_t peer, std::uint32_t bits) noexcept {
   ++counters_.arrivals;
   take_credit(peer, immediate.credit);
   if (immediate.message == kCreditMessage) return;
+  if (immediate.message == kInvitationMessage) return take_invitation(peer, immediate.sequence);
 
   const std::uint32_t ahead = sequence_distance(pair.consumed, immediate.sequence);
   if (ahead >= config_.depth) return fail_protocol(peer, "its sequence is outside of the window");
@@ -109,13 +109,11 @@ void Runner::unblock(std::uint32_t peer) noexcept {
   for (std::uint64_t number = completed_; number != begun_; ++number) {
     Instance& instance = instances_[number % config_.send_slots];
     if (!instance.active || instance.blocked_count == 0) continue;
-    if (instance.send_sequence[peer] >= pairs_[peer].peer_consumed + config_.depth) continue;
     std::uint32_t kept = 0;
     const std::uint32_t count = instance.blocked_count;
     for (std::uint32_t i = 0; i < count; ++i) {
       const std::uint16_t step = instance.blocked[i];
-      if (instance.segment.program->steps[step].peer == peer) {
-        write(instance, step);
+      if (instance.segment.program->steps[step].peer == peer && write(instance, step)) {
         finish_step(instance, step);
       } else {
         instance.blocked[kept++] = step;
@@ -182,7 +180,9 @@ Runner::Waiting Runner::waiting_for() const noexcept {
     for (std::size_t i = 0; i < program.steps.size(); ++i) {
       const Step& step = program.steps[i];
       if (instance.pending[i] != 1) continue;
-      if (step.kind == StepKind::kArrival) return {step.peer, "to send its part"};
+      if (step.kind == StepKind::kArrival) {
+        return {step.peer, step.message == kInvitationMessage ? "to receive" : "to send its part"};
+      }
       if (step.kind == StepKind::kSent) return {step.peer, "to acknowledge a write"};
     }
   }

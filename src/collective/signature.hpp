@@ -3,7 +3,8 @@
 // other's bytes. Bytes on the wire, little endian:
 //   [0,2) communicator  [2] collective << 4 | algorithm  [3] dtype << 4 | op  [4,8) operation sequence
 //   [8,14) element count  [14,16) root
-// Where the plan writes into user memory, the header goes on with this rank's output: [16,20) window  [24,32) offset.
+// Where peers write into this rank's user memory, the header goes on with this rank's output: [16,20) window  [24,32)
+// offset.
 #pragma once
 
 #include <array>

@@ -2,8 +2,12 @@
 // is begun only when nothing but the transport can hold it up: a send when the peer's slot is free, a receive when its
 // message is there. So no stream waits in the runner for a peer's application, none stands in another's way, and the
 // order in which two ranks name their messages to different peers does not matter.
+//
+// Large messages go straight into the receiver's buffer. What each end then waits for is the other's word, which may
+// take as long as the other's application likes: it is given, and awaited, before the segment begins (Runner::open).
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/round_up.hpp"
@@ -19,12 +23,11 @@ bool Communicator::State::begin(std::span<const Transfer> transfers) noexcept tr
   operation_ = Operation{};
   operation_.collective = collective::Collective::kSendRecv;
   streams_.clear();
-  staged_ = {};
+  staged_sources_ = staged_targets_ = {};
   for (const Transfer& transfer : transfers) {
-    operation_.bytes += transfer.count * element_bytes(transfer.dtype);
-    if (transfer.sends) {
-      staged_.room += round_up(transfer.count * element_bytes(transfer.dtype), collective::kChunkAlignment);
-    }
+    const std::uint64_t bytes = transfer.count * element_bytes(transfer.dtype);
+    operation_.bytes += bytes;
+    (transfer.sends ? staged_sources_ : staged_targets_).room += round_up(bytes, collective::kChunkAlignment);
   }
   for (const Transfer& transfer : transfers) {
     if (static_cast<std::uint32_t>(transfer.peer) != config_.rank) add_stream(transfer);
@@ -92,6 +95,7 @@ void Communicator::State::add_stream(const Transfer& transfer) {
   stream.programs = &programs_->get(shape, false, {}, *runner_);
   stream.buffer = static_cast<std::byte*>(transfer.buffer);
   if (transfer.sends && transfer.count != 0) find_source(stream, shape.bytes());
+  if (!transfer.sends && stream.programs->shares_output) find_target(stream, shape.bytes());
   stream.sequence = transfer.sends ? sent_to_[peer]++ : got_from_[peer]++;
   streams_.push_back(stream);
 }
@@ -101,40 +105,106 @@ void Communicator::State::find_source(Stream& stream, std::uint64_t bytes) {
   try {
     stream.key = link_->key_of(stream.buffer, bytes);
   } catch (const Error& error) {
-    const std::byte* copy = staging_.take_input(*link_, stream.buffer, bytes, staged_.used, staged_.room, error.what());
-    stream.key = link_->key_of(copy - staged_.used, staged_.room);
-    staged_.used += round_up(bytes, collective::kChunkAlignment);
+    Staged& staged = staged_sources_;
+    const std::byte* copy = staging_.take_input(*link_, stream.buffer, bytes, staged.used, staged.room, error.what());
+    stream.key = link_->key_of(copy - staged.used, staged.room);
+    staged.used += round_up(bytes, collective::kChunkAlignment);
     stream.buffer = const_cast<std::byte*>(copy);  // a sender's is only read
   }
 }
 
+void Communicator::State::find_target(Stream& stream, std::uint64_t bytes) {
+  try {
+    stream.window = link_->output_of(stream.buffer, bytes).window;
+  } catch (const Error& error) {
+    Staged& staged = staged_targets_;
+    std::byte* all = staging_.output(*link_, staged.room, error.what());
+    stream.staged_for = std::exchange(stream.buffer, all + staged.used);
+    stream.staged_at = staged.used;
+    stream.window = link_->output_of(all, staged.room).window;
+    stream.window.offset += staged.used;
+    staged.used += round_up(bytes, collective::kChunkAlignment);
+  }
+}
+
+collective::Segment Communicator::State::segment_of(const Stream& stream, std::uint64_t number) const noexcept {
+  const CachedPrograms& programs = *stream.programs;
+  collective::Segment segment;
+  segment.program = &programs.of_segment(number);
+  segment.input = segment.output = stream.buffer + programs.offset_of(number);
+  segment.input_key = stream.key;
+  segment.output_window = stream.window;
+  segment.output_window.offset += programs.offset_of(number);
+  segment.operation_sequence = stream.sequence;
+  segment.operation_count = programs.signature_count;
+  return segment;
+}
+
 void Communicator::State::begin_stream_segments() noexcept {
-  std::ranges::fill(peers_taken_, std::uint8_t{0});
+  std::ranges::fill(turns_, Turn{});
   for (Stream& stream : streams_) {
-    const CachedPrograms& programs = *stream.programs;
-    std::uint8_t& taken = peers_taken_[2 * stream.peer + (stream.sends ? 1 : 0)];
-    if (taken != 0 || stream.segments_begun == programs.cut.segments) continue;
-    const auto ready = [&] {
-      return stream.sends ? runner_->has_room(stream.peer) : runner_->has_arrived(stream.peer);
-    };
-    while (stream.segments_begun != programs.cut.segments && runner_->can_begin() && ready()) {
-      collective::Segment segment;
-      segment.program = &programs.of_segment(stream.segments_begun);
-      segment.input = segment.output = stream.buffer + programs.offset_of(stream.segments_begun++);
-      segment.input_key = stream.key;
-      segment.operation_sequence = stream.sequence;
-      segment.operation_count = programs.signature_count;
-      runner_->begin(segment);
+    if (stream.opens()) {
+      open_segments(stream);
+      begin_opened_segments(stream);
+    } else {
+      begin_segments_through_slots(stream);
     }
-    taken = stream.segments_begun != programs.cut.segments ? 1 : 0;
   }
   // Peers that no message goes to may wait for the slots of the collective before.
   runner_->flush_credit(true);
 }
 
+void Communicator::State::open_segments(Stream& stream) noexcept {
+  Turn& turn = turns_[2 * stream.peer + (stream.sends ? 1 : 0)];
+  while (turn.to_open && !stream.all_opened() &&
+         runner_->can_open(stream.programs->of_segment(stream.segments_opened))) {
+    collective::Segment segment = segment_of(stream, stream.segments_opened);
+    runner_->open(segment);
+    if (stream.segments_opened++ == 0) stream.first_opening = segment.opening;
+  }
+  turn.to_open = turn.to_open && stream.all_opened();
+}
+
+void Communicator::State::begin_opened_segments(Stream& stream) noexcept {
+  Turn& turn = turns_[2 * stream.peer + (stream.sends ? 1 : 0)];
+  while (turn.to_begin && stream.segments_begun != stream.segments_opened && runner_->can_begin()) {
+    collective::Segment segment = segment_of(stream, stream.segments_begun);
+    segment.opened = true;
+    segment.opening = stream.first_opening + stream.segments_begun;  // nobody else took one in between
+    if (!runner_->can_go_on(segment)) break;
+    ++stream.segments_begun;
+    runner_->begin(segment);
+  }
+  turn.to_begin = turn.to_begin && stream.all_begun();
+}
+
+void Communicator::State::begin_segments_through_slots(Stream& stream) noexcept {
+  Turn& both = turns_[2 * stream.peer + (stream.sends ? 1 : 0)];
+  // What is sent takes its sequence when it begins; what is received belongs to the next one.
+  bool& turn = stream.sends ? both.to_open : both.to_begin;
+  const auto ready = [&] { return stream.sends ? runner_->has_room(stream.peer) : runner_->has_arrived(stream.peer); };
+  while (turn && !stream.all_begun() && runner_->can_begin() && ready()) {
+    runner_->begin(segment_of(stream, stream.segments_begun++));
+  }
+  turn = turn && stream.all_begun();
+}
+
+void Communicator::State::end_streams() noexcept {
+  for (const Stream& stream : streams_) {
+    if (stream.staged_for == nullptr) continue;
+    staging_.give_output(stream.staged_for, stream.staged_at, stream.programs->shape.bytes());
+  }
+  streams_.clear();
+}
+
+void Communicator::State::close_windows() noexcept {
+  for (const Stream& stream : streams_) {
+    if (!stream.sends && stream.segments_opened != 0) link_->forget(stream.buffer, stream.programs->shape.bytes());
+  }
+}
+
 const Communicator::State::Stream* Communicator::State::unfinished_stream() const noexcept {
-  const auto unfinished = [](const Stream& stream) { return stream.segments_begun != stream.programs->cut.segments; };
-  const auto found = std::ranges::find_if(streams_, unfinished);
+  const auto found = std::ranges::find_if(streams_, [](const Stream& stream) { return !stream.all_begun(); });
   return found == streams_.end() ? nullptr : &*found;
 }
 
@@ -147,7 +217,9 @@ collective::Runner::Waiting Communicator::State::waiting_for() const noexcept {
   if (all_begun) return waiting;
   const collective::Runner::Waiting to_begin = runner_->waiting_to_begin();
   if (to_begin.peer < config_.ranks || stream == nullptr || !runner_->idle()) return to_begin;
-  return {stream->peer, stream->sends ? "to receive what was sent before" : "to send"};
+  if (!stream->sends) return {stream->peer, "to send"};
+  return {stream->peer,
+          stream->segments_opened > stream->segments_begun ? "to receive" : "to receive what was sent before"};
 }
 
 }  // namespace tensorwire::comm

@@ -40,7 +40,11 @@ bool Communicator::State::fail(CommErrorKind kind, int peer, const std::string& 
   }
   // The caller may free its buffers now. Where ranks disagree all of them are well and the writes end by themselves;
   // the queue pairs live on, for a rank that did not hear of it still needs our signatures to see it itself.
-  if (kind != CommErrorKind::kDisagreement || !drain_user_writes()) link_->abandon();
+  if (kind == CommErrorKind::kDisagreement && drain_user_writes()) {
+    close_windows();
+  } else {
+    link_->abandon();
+  }
   const auto waiting = waiting_for();
   observer_->failed({error_->line, peer, waiting.peer, waiting.what});
   return false;

@@ -152,6 +152,7 @@ void Communicator::State::register_memory(std::uint64_t input_bytes, std::uint64
     output = link_->output_of(operation_.output, output_bytes);
   } catch (const Error& error) {
     operation_.staged_for = std::exchange(operation_.output, staging_.output(*link_, output_bytes, error.what()));
+    operation_.staged_bytes = output_bytes;
     output = link_->output_of(operation_.output, output_bytes);
   }
   operation_.output_key = output.key;
@@ -227,7 +228,8 @@ void Communicator::State::end_operation() noexcept {
     ++operation_sequence_;
   }
   bytes_moved_ += operation_.bytes;
-  if (operation_.staged_for != nullptr) staging_.give_output(operation_.staged_for);
+  if (operation_.staged_for != nullptr) staging_.give_output(operation_.staged_for, 0, operation_.staged_bytes);
+  end_streams();
   if (operation_.programs == nullptr || operation_.programs->owes_acknowledgements) look_once_more();
 }
 

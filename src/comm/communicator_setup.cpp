@@ -36,7 +36,7 @@ struct SharedOption {
 
 std::vector<SharedOption> shared_options(const CommOptions& options) {
   return {
-      {"protocol version", 1},
+      {"protocol version", 2},
       {"depth", options.depth},
       {"slot size", options.slot_payload_bytes},
       {"one-shot threshold", options.thresholds.one_shot_bytes},
@@ -101,7 +101,7 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& asked)
   programs_.emplace(config_.rank, options_.slot_payload_bytes, options_.thresholds, options_.order, options_.plan_hook);
   sent_to_.assign(config_.ranks, 0);
   got_from_.assign(config_.ranks, 0);
-  peers_taken_.assign(std::size_t{2} * config_.ranks, 0);
+  turns_.resize(std::size_t{2} * config_.ranks);
   observer_.emplace(Identity{config_.rank, config_.ranks, config_.communicator, group.host(group.rank())}, *link_);
   trace_ = observer_->trace();
   runner_->watch_steps(trace_);

@@ -69,6 +69,7 @@ class Communicator::State final : public TracedActions {
     std::uint32_t output_key = 0;
     collective::OutputWindow output_window = {};
     std::byte* staged_for = nullptr;  ///< where the staged output belongs; null: it is not staged
+    std::uint64_t staged_bytes = 0;
     std::uint64_t segments_begun = 0;
     std::uint64_t last_segment = 0;  ///< the runner's count when all are complete
     std::uint64_t bytes = 0;         ///< of the user's tensor
@@ -107,13 +108,22 @@ class Communicator::State final : public TracedActions {
     std::uint32_t peer = 0;
     const CachedPrograms* programs = nullptr;
     std::byte* buffer = nullptr;
-    std::uint32_t key = 0;       ///< of a sender's buffer
+    std::uint32_t key = 0;                 ///< of a sender's buffer
+    collective::OutputWindow window = {};  ///< of a receiver's, where the sender writes into it
+    std::byte* staged_for = nullptr;       ///< where what was received belongs; null: it is not staged
+    std::uint64_t staged_at = 0;
     std::uint32_t sequence = 0;  ///< among the messages from the one rank to the other
     std::uint64_t segments_begun = 0;
+    std::uint64_t segments_opened = 0;  ///< where programs open: these, of which some have begun
+    std::uint64_t first_opening = 0;    ///< of segment 0; the others' follow
+
+    [[nodiscard]] bool opens() const noexcept { return programs->programs.front().opens(); }
+    [[nodiscard]] bool all_begun() const noexcept { return segments_begun == programs->cut.segments; }
+    [[nodiscard]] bool all_opened() const noexcept { return segments_opened == programs->cut.segments; }
   };
 
   /// Where those of an exchange go that cannot be registered.
-  struct StagedSources {
+  struct Staged {
     std::uint64_t used = 0, room = 0;  ///< bytes
   };
 
@@ -132,8 +142,17 @@ class Communicator::State final : public TracedActions {
   [[nodiscard]] std::optional<std::string> problem_of_exchange(std::span<const Transfer> transfers) const;
   void add_stream(const Transfer& transfer);
   void find_source(Stream& stream, std::uint64_t bytes);
+  void find_target(Stream& stream, std::uint64_t bytes);
   static void copy_to_self(std::span<const Transfer> transfers, std::uint32_t self) noexcept;
+  [[nodiscard]] collective::Segment segment_of(const Stream& stream, std::uint64_t number) const noexcept;
   void begin_stream_segments() noexcept;
+  void open_segments(Stream& stream) noexcept;
+  void begin_opened_segments(Stream& stream) noexcept;
+  void begin_segments_through_slots(Stream& stream) noexcept;
+  /// All messages are through.
+  void end_streams() noexcept;
+  /// The exchange failed, and peers that know nothing of it may still write: they can no more.
+  void close_windows() noexcept;
   [[nodiscard]] const Stream* unfinished_stream() const noexcept;
 
   /// Begins what can be, and gives back credit.
@@ -200,10 +219,15 @@ class Communicator::State final : public TracedActions {
   Staging staging_;
   Operation operation_;
   std::vector<Stream> streams_;  ///< of the exchange under way, in the order of the call
-  StagedSources staged_;
+  Staged staged_sources_, staged_targets_;
   std::vector<std::uint32_t> sent_to_, got_from_;  ///< messages of exchanges, by peer
-  std::vector<std::uint8_t> peers_taken_;          ///< [2 * peer + sends]: an earlier stream is not all begun
-  std::uint32_t operation_sequence_ = 0;           ///< collectives: the same on all ranks
+  /// [2 * peer + sends], while streams are gone through: what later ones must not overtake.
+  struct Turn {
+    bool to_open = true;   ///< no earlier stream has still to take sequences, or invitations, in order
+    bool to_begin = true;  ///< no earlier stream has still to begin what must be begun in order
+  };
+  std::vector<Turn> turns_;
+  std::uint32_t operation_sequence_ = 0;  ///< collectives: the same on all ranks
   std::uint64_t exchanges_ = 0;
   std::uint64_t bytes_moved_ = 0;
   std::uint32_t last_arrival_peer_ = 0;

@@ -21,13 +21,12 @@ const std::byte* Staging::take_input(Link& link, const std::byte* input, std::si
 }
 
 std::byte* Staging::output(Link& link, std::size_t bytes, const std::string& why) {
-  output_bytes_ = bytes;
   return room(link, output_, bytes, why);
 }
 
-void Staging::give_output(std::byte* to) noexcept {
-  std::memcpy(to, output_->bytes().data(), output_bytes_);
-  copied_ += output_bytes_;
+void Staging::give_output(std::byte* to, std::size_t offset, std::size_t bytes) noexcept {
+  std::memcpy(to, output_->bytes().data() + offset, bytes);
+  copied_ += bytes;
 }
 
 std::byte* Staging::room(Link& link, std::optional<MappedMemory>& memory, std::size_t bytes, const std::string& why) {

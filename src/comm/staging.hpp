@@ -20,10 +20,10 @@ class Staging {
   /// Of one of several inputs that are needed at once, with room for `total` bytes: to `offset` of it.
   [[nodiscard]] const std::byte* take_input(Link& link, const std::byte* input, std::size_t bytes, std::size_t offset,
                                             std::size_t total, const std::string& why);
-  /// Room for the output. @throws Error when there is no memory.
+  /// Room for the output, or for several that are needed at once. @throws Error when there is no memory.
   [[nodiscard]] std::byte* output(Link& link, std::size_t bytes, const std::string& why);
-  /// Copies what output() gave last to where it belongs.
-  void give_output(std::byte* to) noexcept;
+  /// Copies what came at `offset` of it to where it belongs.
+  void give_output(std::byte* to, std::size_t offset, std::size_t bytes) noexcept;
 
   /// Bytes copied by the CPU.
   [[nodiscard]] std::uint64_t copied() const noexcept { return copied_; }
@@ -32,7 +32,6 @@ class Staging {
   std::byte* room(Link& link, std::optional<MappedMemory>& memory, std::size_t bytes, const std::string& why);
 
   std::optional<MappedMemory> input_, output_;
-  std::size_t output_bytes_ = 0;
   std::uint64_t copied_ = 0;
   bool said_ = false;
 };

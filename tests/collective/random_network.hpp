@@ -155,6 +155,9 @@ class RandomNetwork {
     std::vector<std::unique_ptr<Program>> programs;  ///< by segment; where they are alike the first and the last
     std::uint64_t begun = 0;
     std::uint64_t first_segment = 0;
+    std::deque<Segment> open;  ///< from `begun` on
+
+    [[nodiscard]] bool takes_no_more() const { return begun + open.size() == cut.segments; }
 
     [[nodiscard]] const std::byte* output() const { return (call.in_place ? tensor : result).data() + output_at; }
     [[nodiscard]] std::byte* output() { return (call.in_place ? tensor : result).data() + output_at; }
@@ -288,11 +291,25 @@ class RandomNetwork {
   void work(Rank& rank) {
     const bool may_start = rank.started_calls < rank.calls.size() && rank.active.size() < options_.concurrent_calls;
     if (may_start) start_call(rank);
+    open_ahead(rank);
     for (auto& call : rank.active) {
       while (call->begun < call->cut.segments) {
         if (!rank.runner->can_begin()) return;
         begin_segment(rank, *call);
         if (random_.chance(300'000)) return;
+      }
+    }
+  }
+
+  /// Some of what can go ahead of its segment, in the order in which segments take the pairs' sequences.
+  void open_ahead(Rank& rank) {
+    for (auto& call : rank.active) {
+      while (!call->takes_no_more()) {
+        Segment segment = segment_of(*call, call->begun + call->open.size());
+        const bool can = segment.program->opens() && rank.runner->can_open(*segment.program);
+        if (!can || random_.chance(300'000)) return;
+        rank.runner->open(segment);
+        call->open.push_back(segment);
       }
     }
   }
@@ -328,19 +345,27 @@ class RandomNetwork {
 
   void begin_segment(Rank& rank, ActiveCall& call) {
     if (call.begun == 0) call.first_segment = rank.runner->begun();
-    const std::uint64_t offset = call.begun * call.cut.segment_count * element_bytes(call.call.dtype);
-    const bool last = call.begun + 1 == call.cut.segments;
+    Segment segment = segment_of(call, call.begun++);
+    if (!call.open.empty()) {
+      segment = call.open.front();
+      call.open.pop_front();
+    }
+    rank.runner->begin(segment);
+  }
+
+  Segment segment_of(ActiveCall& call, std::uint64_t number) const {
+    const std::uint64_t offset = number * call.cut.segment_count * element_bytes(call.call.dtype);
+    const bool last = number + 1 == call.cut.segments;
     Segment segment;
     segment.program = last                                      ? call.programs.back().get()
                       : segments_are_alike(call.call.options()) ? call.programs.front().get()
-                                                                : call.programs[call.begun].get();
+                                                                : call.programs[number].get();
     segment.input = call.input() + offset;
     segment.output = call.output() + offset;
     segment.operation_sequence = static_cast<std::uint32_t>(call.index);
     segment.operation_count = signature_count(call.call.shape(options_.ranks), call.call.options());
     segment.output_window = {static_cast<std::uint32_t>(call.index), offset};
-    ++call.begun;
-    rank.runner->begin(segment);
+    return segment;
   }
 
   void retire(Rank& rank) {

@@ -60,6 +60,7 @@ Call random_call(Random& random, std::uint32_t ranks, std::uint32_t most_count, 
     call.root = static_cast<std::uint16_t>(random.below(ranks));
     call.peer = static_cast<std::uint16_t>((call.root + 1 + random.below(ranks - 1)) % ranks);
     call.in_place = false;
+    if (random.chance(500'000)) call.algorithm = Algorithm::kWindow;
   }
   if (call.collective == Collective::kAllToAll) {
     call.source = WriteSource::kInput;  // in place or not: decided by in_place
@@ -305,6 +306,41 @@ TEST_F(RunnerErrors, OldCreditIsIgnored) {
   runner_->on_arrival(1, Immediate{0, 1, kCreditMessage}.pack());
   runner_->on_arrival(1, Immediate{0, 0, kCreditMessage}.pack());
   EXPECT_FALSE(runner_->error());
+}
+
+TEST_F(RunnerErrors, InvitationsTwiceOrTooMany) {
+  runner_->on_arrival(1, Immediate{0, 0, kInvitationMessage}.pack());
+  runner_->on_arrival(1, Immediate{1, 0, kInvitationMessage}.pack());
+  EXPECT_FALSE(runner_->error());
+  runner_->on_arrival(1, Immediate{1, 0, kInvitationMessage}.pack());
+  EXPECT_EQ(to_string(runner_->error()), "rank 1 broke the protocol: it sent an invitation twice");
+  runner_ = std::make_unique<Runner>(config(), aligned(), 0, actions_);
+  runner_->on_arrival(1, Immediate{2, 0, kInvitationMessage}.pack());
+  EXPECT_EQ(to_string(runner_->error()), "rank 1 broke the protocol: its invitation is outside of the window");
+}
+
+/// What goes ahead holds no segment up: `depth` messages each way are open, and others begin and end beside them.
+TEST_F(RunnerErrors, WhatIsOpenHoldsNothingUp) {
+  const auto shape = [](std::uint16_t root) {
+    return Shape{2, 16, DType::kFloat32, Op::kSum, Collective::kSendRecv, root, static_cast<std::uint16_t>(1 - root)};
+  };
+  const Program sends = build_send_recv_window(shape(0), 0);
+  const Program receives = build_send_recv_window(shape(1), 0);
+  runner_->reserve(sends);
+  runner_->reserve(receives);
+  for (int i = 0; i < 2; ++i) {
+    for (const Program* program : {&sends, &receives}) {
+      ASSERT_TRUE(runner_->can_open(*program));
+      Segment segment{program, input_.data(), output_.data(), 0, 0, 16};
+      runner_->open(segment);
+      EXPECT_FALSE(runner_->can_go_on(segment));
+    }
+  }
+  EXPECT_FALSE(runner_->can_open(sends)) << "the peer has no slot left";
+  EXPECT_FALSE(runner_->can_open(receives)) << "nor a place for another invitation";
+  EXPECT_TRUE(runner_->can_begin());
+  EXPECT_TRUE(runner_->idle());
+  EXPECT_EQ(actions_.immediates.size(), 4U);
 }
 
 TEST_F(RunnerErrors, UnknownToken) {

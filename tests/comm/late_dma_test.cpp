@@ -88,6 +88,7 @@ struct Run {
   int operations = 60;  ///< of each size, and in place as well as not
   collective::Algorithm algorithm = collective::Algorithm::kTwoShot;
   bool only_in_place = false;
+  bool messages = false;
   bool hasty_link = false;
   bool gathers_from_user_memory = false;
 };
@@ -133,11 +134,40 @@ void overwrite_at_once(Communicator& comm, std::size_t count, bool in_place, int
   }
 }
 
+/// The same with messages around the ranks, one after another, through slots and straight into the next rank's buffer.
+/// Who sends waits for nothing but that its source is no longer needed.
+void overwrite_messages_at_once(Communicator& comm, std::size_t count, int operations) {
+  std::vector<std::byte> data(count * sizeof(float));
+  const auto run = [&](bool sends, int peer) {
+    const Transfer transfer{sends, peer, data.data(), count};
+    if (!comm.run(std::span{&transfer, 1})) throw Error{"failed", comm.error()->line};
+  };
+  for (int i = 0; i < operations; ++i) {
+    const int sender = i % comm.size();
+    const int receiver = (sender + 1) % comm.size();
+    const auto input = input_of(static_cast<std::uint64_t>(i) + count, sender, count, DType::kFloat32);
+    if (comm.rank() == sender) {
+      std::memcpy(data.data(), input.data(), data.size());
+      run(true, receiver);
+      std::ranges::fill(data, std::byte{0xee});
+    }
+    if (comm.rank() != receiver) continue;
+    run(false, sender);
+    if (data != input) throw Error{fmt::format("message {} of {} elements", i, count), "wrong sum"};
+  }
+}
+
 /// Each rank's text is how many packets it sent again.
 std::vector<RankResult> run_over(const Run& run) {
   return run_ranks(kLateRanks, [=](bootstrap::Group& group) {
     setenv("TENSORWIRE_FAULTS", run.faults, 1);
     const auto comm = Communicator::create(group, options_for(run));
+    if (run.messages) {
+      for (const std::size_t count : {std::size_t{1000}, std::size_t{300'000}}) {
+        overwrite_messages_at_once(*comm, count, run.operations);
+      }
+      return std::to_string(comm->device_counter("retransmitted_packets").value_or(0));
+    }
     const std::size_t count = count_for(run.algorithm);
     if (comm->algorithm_for(count, DType::kFloat32) != run.algorithm) throw Error{"algorithm", "not the wanted one"};
     if (!run.only_in_place) overwrite_at_once(*comm, count, false, run.operations);
@@ -177,6 +207,29 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, LateDma,
                            std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
                            return name;
                          });
+
+TEST(LateDmaOfMessages, BuffersMayBeOverwrittenAtOnce) {
+  for (const RankResult& result : run_over({.operations = 30, .messages = true})) {
+    EXPECT_EQ(result.exit_code, 0) << result.text;
+  }
+}
+
+TEST(LateDmaOfMessages, AlsoWhenPacketsAndAcknowledgementsAreLost) {
+  if (kReadsAreReported) GTEST_SKIP() << "the thread sanitizer reports reads of packets that nobody needs";
+  int sent_again = 0;
+  for (const char* faults : {"late_dma=200us,drop=20%,opcode=ACK,seed=5", "late_dma=200us,drop=3%,seed=6"}) {
+    for (const RankResult& result : run_over({.faults = faults, .operations = 10, .messages = true})) {
+      ASSERT_EQ(result.exit_code, 0) << faults << ": " << result.text;
+      sent_again += std::stoi(result.text);
+    }
+  }
+  EXPECT_GT(sent_again, 0) << "nothing was lost";
+}
+
+TEST(LateDmaFinds, AMessageWhoseSenderDoesNotWait) {
+  if (kReadsAreReported) GTEST_SKIP() << "the thread sanitizer finds it first";
+  EXPECT_TRUE(finds_wrong_sum(run_over({.operations = 30, .messages = true, .hasty_link = true})));
+}
 
 TEST(LateDmaFinds, ALinkThatDoesNotWaitForItsCompletions) {
   if (kReadsAreReported) GTEST_SKIP() << "the thread sanitizer finds it first";

@@ -47,24 +47,23 @@ class ChoosyLink final : public Link {
   std::unique_ptr<Link> link_;
 };
 
-/// Two messages each way at once, of memory that must be staged.
-void exchange(Communicator& comm, int rank) {
-  constexpr std::size_t kCount = 33'333;
-  std::vector<float> a(kCount, static_cast<float>(10 * rank + 1)), b(kCount, static_cast<float>(10 * rank + 2));
-  std::vector<float> first(kCount), second(kCount);
+/// Two messages each way at once, of memory that must be staged: out of it, and into it from slots or as windows.
+void exchange(Communicator& comm, int rank, std::size_t count) {
+  std::vector<float> a(count, static_cast<float>(10 * rank + 1)), b(count, static_cast<float>(10 * rank + 2));
+  std::vector<float> first(count), second(count);
   const int peer = 1 - rank;
-  const std::vector<Transfer> transfers{{true, peer, a.data(), kCount},
-                                        {true, peer, b.data(), kCount},
-                                        {false, peer, first.data(), kCount},
-                                        {false, peer, second.data(), kCount}};
+  const std::vector<Transfer> transfers{{true, peer, a.data(), count},
+                                        {true, peer, b.data(), count},
+                                        {false, peer, first.data(), count},
+                                        {false, peer, second.data(), count}};
   const std::uint64_t before = comm.stats().runner.bytes_copied;
   if (!comm.run(transfers)) throw Error{"exchange", comm.error()->line};
-  if (first != std::vector<float>(kCount, static_cast<float>(10 * peer + 1)) ||
-      second != std::vector<float>(kCount, static_cast<float>(10 * peer + 2))) {
+  if (first != std::vector<float>(count, static_cast<float>(10 * peer + 1)) ||
+      second != std::vector<float>(count, static_cast<float>(10 * peer + 2))) {
     throw Error{"exchange", "a message is wrong"};
   }
   const std::uint64_t copied = comm.stats().runner.bytes_copied - before;
-  if (copied != 4 * 4 * kCount) throw Error{"exchange", fmt::format("{} bytes were copied", copied)};
+  if (copied != 4 * 4 * count) throw Error{"exchange", fmt::format("{} bytes were copied", copied)};
 }
 
 TEST(Staging, TensorsThatCannotBeRegisteredAreCopiedAndCounted) {
@@ -91,7 +90,9 @@ TEST(Staging, TensorsThatCannotBeRegisteredAreCopiedAndCounted) {
       }
       if (data[count] != -1) throw Error{"all-reduce", "it wrote behind the tensor"};
     }
-    exchange(*comm, group.rank());
+    for (const std::size_t count : {std::size_t{33'333}, std::size_t{300'001}, std::size_t{2'000'003}}) {
+      exchange(*comm, group.rank(), count);
+    }
     return fmt::format("{}", comm->stats().runner.bytes_copied >= std::uint64_t{2} * 4 * (500'000 + 900'000));
   });
   for (const RankResult& result : results) EXPECT_EQ(result.text, "true");

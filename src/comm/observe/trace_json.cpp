@@ -81,21 +81,23 @@ class Lines {
           fmt::format("{} {}", collective::name_of(event.collective), format_bytes(event.bytes)), arguments);
   }
 
-  /// A write or an arrival, and its end of the arrow. Credit has no number of its own, so no arrow.
+  /// A write or an arrival, and its end of the arrow. What is beside the sequences has no number, so no arrow.
   void message(const TraceEvent& event, int track, std::string_view preposition, char phase, std::uint32_t from,
                std::uint32_t to) {
     const bool credit = event.message == collective::kCreditMessage;
+    const bool beside = credit || event.message == collective::kInvitationMessage;
     std::string arguments =
         fmt::format(R"("operation":{},"peer":{},"bytes":{})", event.operation, event.peer, event.bytes);
-    if (!credit) arguments += fmt::format(R"(,"sequence":{},"message":{})", event.number, event.message);
+    if (!beside) arguments += fmt::format(R"(,"sequence":{},"message":{})", event.number, event.message);
     slice(event, track, phase == 's' ? "work request" : "completion",
           fmt::format("{} {} {}",
                       credit         ? "credit"
+                      : beside       ? "invitation"
                       : phase == 's' ? "write"
                                      : "arrival",
                       preposition, event.peer),
           arguments);
-    if (credit) return;
+    if (beside) return;
     line(fmt::format(R"("ph":"{}","bp":"e","pid":{},"tid":{},"ts":{},"cat":"message","name":"message",)"
                      R"("id":"{}.{}>{}.{}.{}")",
                      phase, who_.rank, track, microseconds(event.begun), who_.communicator, from, to, event.number,

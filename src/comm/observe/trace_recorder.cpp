@@ -60,7 +60,7 @@ void TraceRecorder::step_done(const collective::Segment& segment, std::uint64_t 
 void TraceRecorder::take_immediate(TraceEvent& event, std::uint32_t bits, std::vector<Counted>& counts) noexcept {
   const collective::Immediate immediate = collective::Immediate::unpack(bits);
   event.message = static_cast<std::uint8_t>(immediate.message);
-  if (immediate.message != collective::kCreditMessage) event.number = counts[event.peer].full(immediate.sequence);
+  if (immediate.has_sequence()) event.number = counts[event.peer].full(immediate.sequence);
 }
 
 void TraceRecorder::on_write(const collective::WriteRequest& request, Ps begun) noexcept {
