@@ -288,7 +288,8 @@ TW_API twResult_t twRecv(void* recv, size_t count, twDataType_t dtype, int peer,
 TW_API twResult_t twCommInitGpu(twComm_t comm, int device);
 
 /* How the operations on GPU memory travel: "peer" (between GPUs' memories), "proxy" (a thread of the host carries what
- * kernels hand it), "host" (each call copies), or "" before twCommInitGpu. The text is valid as long as the library.
+ * kernels hand it), "hierarchical" (all-reduces as "peer" inside each host and as "proxy" between hosts; all else as
+ * "proxy"), "host" (each call copies), or "" before twCommInitGpu. The text is valid as long as the library.
  * @errors twInvalidArgument, twInvalidUsage */
 TW_API twResult_t twCommGpuPath(twComm_t comm, const char** path);
 

@@ -93,7 +93,7 @@ class Communicator:
         library.check(self._library.twCommInitGpu(self._handle, device), self._handle)
 
     def gpu_path(self):
-        """"peer": from GPU to GPU; "proxy": carried by a thread; "host": copied by each call; "": nothing was done on a GPU yet."""
+        """"peer": from GPU to GPU; "proxy": carried by a thread; "hierarchical": the one inside hosts, the other between them; "host": copied by each call; "": nothing was done on a GPU yet."""
         if not self._gpu_path:
             path = ctypes.c_char_p()
             library.check(self._library.twCommGpuPath(self._handle, path), self._handle)

@@ -83,7 +83,7 @@ def has_fused_kernel(comm, x):
         return False
     if not comm.gpu_path():
         comm.use_gpu(x.device.index)
-    return comm.gpu_path() in ("peer", "proxy")
+    return comm.gpu_path() in ("peer", "shared", "hierarchical", "proxy")
 
 
 def aligned(tensor):

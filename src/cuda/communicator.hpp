@@ -37,6 +37,7 @@ struct CommunicatorOptions {
   Exchange exchange;
   Ps operation_bound = 60 * kSecond;  ///< of each wait for a peer on the GPU
   Ps setup_bound = 60 * kSecond;      ///< of the wait for the memory of other processes
+  std::uint64_t host = 0;             ///< what tells this rank's host from others (identity.hpp); 0: it is asked
 
   bool early_launch = true;  ///< programmatic dependent launch
   bool journal = true;       ///< kernels write down what they do; some 0.1 us each

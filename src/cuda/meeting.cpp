@@ -1,8 +1,6 @@
 #include "cuda/meeting.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,11 +11,11 @@
 
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
-#include "base/env.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "cuda/driver.cuh"
 #include "cuda/fd_passing.hpp"
+#include "cuda/identity.hpp"
 
 namespace tensorwire::cuda {
 
@@ -87,24 +85,6 @@ Card card_of(std::span<const std::byte> bytes) {
   return card;
 }
 
-std::uint64_t hash_of(std::span<const std::byte> bytes) {
-  std::uint64_t hash = bytes.size();
-  for (const std::byte byte : bytes) hash = mix64(hash ^ std::to_integer<std::uint64_t>(byte)) + 1;
-  return hash;
-}
-
-/// Boot id and network namespace: containers of one host with namespaces of their own need not reach each other's files
-/// and sockets. TENSORWIRE_HOSTID says that they do.
-std::uint64_t host_hash() {
-  std::array<char, 128> text{};
-  if (const auto given = env::get("TENSORWIRE_HOSTID")) return hash_of(std::as_bytes(std::span(*given)));
-  const UniqueFd fd(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  const ssize_t boot = fd ? ::read(fd.get(), text.data(), 64) : 0;
-  const auto used = static_cast<std::size_t>(std::max<ssize_t>(boot, 0));
-  const ssize_t space = ::readlink("/proc/self/ns/net", text.data() + used, text.size() - used);
-  return hash_of(std::as_bytes(std::span(text)).first(used + static_cast<std::size_t>(std::max<ssize_t>(space, 0))));
-}
-
 std::uint64_t process_token() {
   static const std::uint64_t token = entropy64();
   return token;
@@ -169,9 +149,9 @@ Card own_card(const CommunicatorOptions& options, const FdInbox& inbox, std::uin
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, options.device), fmt::format("look at GPU {}", options.device));
   Card card;
-  card.host = host_hash();
+  card.host = options.host != 0 ? options.host : host_identity(options.rank);
   card.process = process_token();
-  card.gpu = hash_of(std::as_bytes(std::span(properties.uuid.bytes)));
+  card.gpu = gpu_identity(options.device);
   card.device = static_cast<std::uint32_t>(options.device);
   card.processors = static_cast<std::uint32_t>(properties.multiProcessorCount);
   card.inbox_token = inbox_token;

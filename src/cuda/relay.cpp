@@ -63,6 +63,7 @@ struct RelayHolds {
     made.bound_ns = static_cast<std::uint64_t>(options.operation_bound / kNanosecond);
     made.rank = static_cast<std::uint32_t>(options.rank);
     made.ranks = static_cast<std::uint32_t>(options.ranks);
+    made.divisor = options.divisor != 0 ? options.divisor : made.ranks;
     made.gathers = collective == Collective::kAllGather;
     made.doorbell.what =
         Request{static_cast<std::uint8_t>(collective), static_cast<std::uint8_t>(dtype), static_cast<std::uint8_t>(op),
@@ -137,15 +138,55 @@ Status start_sum(const RelayHolds& holds, const RelayJob& job, collective::DType
                [&](const RelayJobs& all, Grid grid) { return launch_relay_sum(all, dtype, op, grid, stream); });
 }
 
-Status start_two_shot(const RelayHolds& holds, const RelayJob& job, collective::DType dtype, collective::Op op,
-                      Stream stream) noexcept {
-  // Chunks are rounded up to whole units, for which windows need room.
-  RelayJobs jobs = share_out(holds, job, 1, holds.options.window_bytes - job.ranks * kUnitBytes);
+/// Chunks are rounded up to whole units, for which windows need room.
+std::uint64_t room_for_chunks(const RelayOptions& options) noexcept {
+  return options.window_bytes - static_cast<std::uint64_t>(options.ranks) * kUnitBytes;
+}
+
+RelayJobs share_out_two_shot(const RelayHolds& holds, const RelayJob& job) noexcept {
+  RelayJobs jobs = share_out(holds, job, 1, room_for_chunks(holds.options));
   for (std::uint32_t rail = 0; rail < jobs.rails; ++rail) {
     RelayJob& part = jobs.rail[rail];
-    part.rounds *= 2;
     part.doorbell.count = divide_up(part.piece_bytes / kUnitBytes, part.ranks) * kUnitBytes / part.element_bytes;
   }
+  return jobs;
+}
+
+bool is_one_shot(const RelayHolds& holds, std::size_t bytes) noexcept {
+  return holds.options.ranks <= 2 || bytes <= holds.options.one_shot_bytes;
+}
+
+RelayJob all_reduce_job(const RelayHolds& holds, const RelayShard& of) noexcept {
+  const std::size_t bytes = of.count * collective::element_bytes(of.dtype);
+  RelayJob job = holds.job(is_one_shot(holds, bytes) ? Collective::kAllGather : Collective::kAllToAll,
+                           OperationKind::kAllReduce, of.dtype, of.op);
+  job.in = tensor(of.in, 1, bytes);
+  job.out = tensor(of.out, 1, bytes);
+  job.doorbell.bytes = of.operation_bytes;
+  if (!of.begins) job.doorbell.what &= ~kBeginsOperation;
+  return job;
+}
+
+bool is_in_order(const RelayShard& shard) noexcept {
+  return lies_well(shard.in, shard.out, shard.dtype) && collective::known(shard.op) && shard.count != 0;
+}
+
+/// One round for each rail. `launch`: by the jobs, the grid, and whether it is one-shot.
+template <typename Launch>
+Status start_step(const RelayHolds& holds, const RelayShard& shard, const Launch& launch) noexcept {
+  if (!is_in_order(shard)) return Status::kInvalid;
+  const bool one_shot = is_one_shot(holds, shard.count * collective::element_bytes(shard.dtype));
+  const RelayJob job = all_reduce_job(holds, shard);
+  const RelayJobs jobs =
+      one_shot ? share_out(holds, job, job.ranks, holds.options.window_bytes) : share_out_two_shot(holds, job);
+  if (jobs.rail[0].rounds != 1) return Status::kInvalid;
+  return start(holds, jobs, [&](const RelayJobs& all, Grid grid) { return launch(all, grid, one_shot); });
+}
+
+Status start_two_shot(const RelayHolds& holds, const RelayJob& job, collective::DType dtype, collective::Op op,
+                      Stream stream) noexcept {
+  RelayJobs jobs = share_out_two_shot(holds, job);
+  for (std::uint32_t rail = 0; rail < jobs.rails; ++rail) jobs.rail[rail].rounds *= 2;
   return start(holds, jobs,
                [&](const RelayJobs& all, Grid grid) { return launch_relay_two_shot(all, dtype, op, grid, stream); });
 }
@@ -159,6 +200,7 @@ Relay::Relay(const RelayOptions& options) {
   }
   const OnDevice current(options.device);
   check(static_cast<cudaError_t>(load_relay_kernels()), "load kernels");
+  check(static_cast<cudaError_t>(load_relay_split_kernels()), "load kernels");
   holds_ = std::make_unique<RelayHolds>(options);
 }
 
@@ -173,12 +215,8 @@ Status Relay::all_reduce(const void* in, void* out, std::size_t count, collectiv
   if (!lies_well(in, out, dtype) || !collective::known(op)) return Status::kInvalid;
   if (count == 0) return Status::kOk;
   const std::size_t bytes = count * collective::element_bytes(dtype);
-  const bool one_shot = holds_->options.ranks <= 2 || bytes <= holds_->options.one_shot_bytes;
-  RelayJob job =
-      holds_->job(one_shot ? Collective::kAllGather : Collective::kAllToAll, OperationKind::kAllReduce, dtype, op);
-  job.in = tensor(in, 1, bytes);
-  job.out = tensor(out, 1, bytes);
-  job.doorbell.bytes = bytes;
+  const bool one_shot = is_one_shot(*holds_, bytes);
+  const RelayJob job = all_reduce_job(*holds_, {in, out, count, dtype, op, true, bytes});
   return one_shot ? start_sum(*holds_, job, dtype, op, stream) : start_two_shot(*holds_, job, dtype, op, stream);
 }
 
@@ -239,6 +277,33 @@ Status Relay::all_to_all(const void* in, void* out, std::size_t count, collectiv
 
 Status Relay::barrier(Stream stream) noexcept {
   return start(*holds_, holds_->job(Collective::kBarrier, OperationKind::kBarrier, collective::DType::kInt32), stream);
+}
+
+Status Relay::post(const RelayShard& shard, Stream stream) noexcept {
+  return start_step(*holds_, shard, [&](const RelayJobs& jobs, Grid grid, bool /*one_shot*/) {
+    return launch_relay_post(jobs, grid, stream);
+  });
+}
+
+Status Relay::turn(const RelayShard& shard, Stream stream) noexcept {
+  return start_step(*holds_, shard, [&](const RelayJobs& jobs, Grid grid, bool one_shot) {
+    return one_shot ? int{cudaSuccess} : launch_relay_turn(jobs, shard.dtype, shard.op, grid, stream);
+  });
+}
+
+Status Relay::collect(const RelayShard& shard, Stream stream) noexcept {
+  return start_step(*holds_, shard, [&](const RelayJobs& jobs, Grid grid, bool one_shot) {
+    return one_shot ? launch_relay_collect_sum(jobs, shard.dtype, shard.op, grid, stream)
+                    : launch_relay_collect(jobs, grid, stream);
+  });
+}
+
+/// Slices of whole kSliceAlignment fit into a round of each rail.
+std::size_t Relay::most_shard_bytes() const noexcept {
+  const RelayOptions& options = holds_->options;
+  const std::uint64_t room =
+      options.ranks <= 2 ? options.window_bytes / static_cast<std::uint64_t>(options.ranks) : room_for_chunks(options);
+  return holds_->rails.size() * (room / kSliceAlignment * kSliceAlignment);
 }
 
 std::uint32_t Relay::rails() const noexcept { return static_cast<std::uint32_t>(holds_->rails.size()); }

@@ -32,6 +32,18 @@ struct RelayOptions {
   bool windows_on_gpu = false;                            ///< else in pinned host memory
   /// The largest all-reduce of more than two ranks that takes one round instead of two for each piece.
   std::size_t one_shot_bytes = std::size_t{32} << 10;
+  std::uint32_t divisor = 0;  ///< of averages; 0: `ranks`, else what is given in are sums already
+};
+
+/// A tensor that an all-reduce of the ranks brings on its way, in steps.
+struct RelayShard {
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;  ///< at most Relay::most_shard_bytes()
+  collective::DType dtype = collective::DType::kFloat32;
+  collective::Op op = collective::Op::kSum;
+  bool begins = true;               ///< an operation, of
+  std::size_t operation_bytes = 0;  ///< so many bytes in all
 };
 
 /// One round, as a kernel asked for it; the same on all ranks. One of all-gather (in place), all-to-all (of which this
@@ -69,6 +81,14 @@ class Relay {
                    Stream stream) noexcept;
   Status all_to_all(const void* in, void* out, std::size_t count, collective::DType dtype, Stream stream) noexcept;
   Status barrier(Stream stream) noexcept;
+
+  // An all-reduce in steps, each a kernel that does not wait for what it rings for itself: post() of one shard, then
+  // turn() and collect() of it, with other kernels between. One shard may be posted after another one's turn() and
+  // before its collect(). turn() is needed by more than two ranks; else it does nothing.
+  Status post(const RelayShard& shard, Stream stream) noexcept;
+  Status turn(const RelayShard& shard, Stream stream) noexcept;
+  Status collect(const RelayShard& shard, Stream stream) noexcept;
+  [[nodiscard]] std::size_t most_shard_bytes() const noexcept;
 
   [[nodiscard]] std::uint32_t rails() const noexcept;
   /// The memory that a rail's rounds read and write: to be registered.

@@ -69,6 +69,7 @@ struct RelayBoard {
 /// In device memory: where a rail stands, and how the blocks of a kernel meet.
 struct RelayState {
   std::uint64_t rung;                   ///< rounds that were asked for by kernels that are over
+  std::uint64_t taken;                  ///< of these, those whose results are out of their windows
   std::uint64_t go;                     ///< the round whose results all blocks may take
   std::uint64_t error;                  ///< sticky: later kernels return at once
   std::uint32_t filled[kRelayWindows];  ///< blocks that have filled their share, by round mod kRelayWindows

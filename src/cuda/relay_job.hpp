@@ -37,6 +37,7 @@ struct RelayJob {
   std::uint64_t bound_ns = 0;  ///< of one wait, by the GPU's wall clock
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
+  std::uint32_t divisor = 1;  ///< of averages
   /// The host gathers in place: a piece goes to this rank's part of the results' window at once.
   bool gathers = false;
   /// The part of `out` that is a part of this rank's own `in`, and which one of that; kNoPart: none is.
@@ -58,5 +59,18 @@ struct RelayJobs {
 [[nodiscard]] int launch_relay_two_shot(const RelayJobs& jobs, collective::DType dtype, collective::Op op, Grid grid,
                                         Stream stream) noexcept;
 [[nodiscard]] int load_relay_kernels() noexcept;
+
+// The same in parts, of one round each, so that a stream may do something else meanwhile (relay_split.cu).
+/// Fills a window and rings.
+[[nodiscard]] int launch_relay_post(const RelayJobs& jobs, Grid grid, Stream stream) noexcept;
+/// Waits, and sums the pieces of all ranks.
+[[nodiscard]] int launch_relay_collect_sum(const RelayJobs& jobs, collective::DType dtype, collective::Op op, Grid grid,
+                                           Stream stream) noexcept;
+/// Between the rounds of a two-shot: waits, sums this rank's chunk, and rings for the sums to go to all.
+[[nodiscard]] int launch_relay_turn(const RelayJobs& jobs, collective::DType dtype, collective::Op op, Grid grid,
+                                    Stream stream) noexcept;
+/// Waits, and copies the sums of all out.
+[[nodiscard]] int launch_relay_collect(const RelayJobs& jobs, Grid grid, Stream stream) noexcept;
+[[nodiscard]] int load_relay_split_kernels() noexcept;
 
 }  // namespace tensorwire::cuda

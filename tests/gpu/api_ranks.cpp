@@ -1,5 +1,6 @@
 #include "gpu/api_ranks.hpp"
 
+#include <cstdlib>
 #include <exception>
 #include <thread>
 
@@ -33,6 +34,19 @@ void ApiRank::capture(cudaStreamCaptureMode mode, const std::function<twResult_t
   begin_capture(mode);
   EXPECT_EQ(call(), twSuccess) << line();
   end_capture();
+}
+
+OnPath::OnPath(const char* path, int ranks, int hosts) {
+  ::setenv("TENSORWIRE_PATH", path, 1);
+  if (hosts == 1) return;
+  std::string names;
+  for (int rank = 0; rank < ranks; ++rank)
+    names += (rank > 0 ? ",host" : "host") + std::to_string(rank * hosts / ranks);
+  ::setenv("TENSORWIRE_HOSTID", names.c_str(), 1);
+}
+OnPath::~OnPath() {
+  ::unsetenv("TENSORWIRE_PATH");
+  ::unsetenv("TENSORWIRE_HOSTID");
 }
 
 void as_api_ranks(int ranks, const std::function<void(ApiRank&)>& body, twConfig_t config) {

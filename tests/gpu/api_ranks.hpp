@@ -38,6 +38,15 @@ struct ApiRank {
   std::unique_ptr<CUgraphExec_st, DestroyGraph> graph{};
 };
 
+/// TENSORWIRE_PATH, and ranks that are spread over so many hosts, as consecutive ones; for as long as it lives.
+class OnPath {
+ public:
+  OnPath(const char* path, int ranks, int hosts);
+  ~OnPath();
+  OnPath(const OnPath&) = delete;
+  OnPath& operator=(const OnPath&) = delete;
+};
+
 /// Runs `body` as each of the ranks, over the GPUs in turn and the user-space HCA.
 void as_api_ranks(int ranks, const std::function<void(ApiRank&)>& body, twConfig_t config = TW_CONFIG_INITIALIZER);
 

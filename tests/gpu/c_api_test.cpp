@@ -1,6 +1,7 @@
 // The C API on memory of GPUs: ranks as threads, each with a communicator of its own, over whichever path there is.
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "gpu/api_ranks.hpp"
@@ -11,19 +12,22 @@ namespace {
 using collective::DType;
 using collective::Op;
 
-/// How many ranks, and by which path (TENSORWIRE_PATH).
+/// How many ranks, by which path (TENSORWIRE_PATH), on how many hosts.
 struct Way {
   int ranks;
   const char* path;
+  int hosts = 1;
 };
 
 class GpuApi : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     SKIP_WITHOUT_GPU();
-    ::setenv("TENSORWIRE_PATH", GetParam().path, 1);
+    path_.emplace(GetParam().path, GetParam().ranks, GetParam().hosts);
   }
-  void TearDown() override { ::unsetenv("TENSORWIRE_PATH"); }
+
+ private:
+  std::optional<OnPath> path_;
 };
 
 TEST_P(GpuApi, ReducesEagerlyAndInGraphs) {
@@ -37,7 +41,7 @@ TEST_P(GpuApi, ReducesEagerlyAndInGraphs) {
     rank.crossing.wait();  // an allocation may wait for kernels of other ranks, which would wait for this one
     for (const std::size_t count : {std::size_t{1}, std::size_t{4096}, std::size_t{100001}, kMost}) {
       rank.write(in, input_of(count, rank.rank, count, DType::kBfloat16));
-      const auto expected = expected_of(count, rank.ranks, count, DType::kBfloat16, Op::kSum);
+      const auto expected = expected_of(count, rank.ranks, count, DType::kBfloat16, Op::kSum, GetParam().hosts);
       const auto call = [&] {
         return twAllReduce(in.data(), out.data(), count, twBfloat16, twSum, rank.comm, rank.stream);
       };
@@ -200,7 +204,8 @@ TEST(GpuApiThroughHost, CannotBeCaptured) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, GpuApi,
                          ::testing::Values(Way{2, "peer"}, Way{4, "peer"}, Way{2, "shared"}, Way{4, "shared"},
-                                           Way{2, "proxy"}, Way{3, "proxy"}, Way{4, "proxy"}),
+                                           Way{2, "proxy"}, Way{3, "proxy"}, Way{4, "proxy"}, Way{4, "hierarchical", 2},
+                                           Way{6, "hierarchical", 3}),
                          [](const auto& way) { return way.param.path + std::to_string(way.param.ranks); });
 
 }  // namespace

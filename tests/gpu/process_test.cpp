@@ -27,6 +27,7 @@ enum class Route {
   kPeer,
   kProxy,   ///< through the C API
   kShared,  ///< scratch in memory of the host
+  kHosts,   ///< as if on two hosts, through the C API
 };
 
 struct Role {
@@ -36,6 +37,7 @@ struct Role {
   int victim = -1;  ///< dies in the middle
   Route way = Route::kPeer;
 
+  [[nodiscard]] int hosts() const { return way == Route::kHosts ? 2 : 1; }
   [[nodiscard]] std::string text() const {
     return std::to_string(rank) + " " + std::to_string(ranks) + " " + std::to_string(port) + " " +
            std::to_string(victim) + " " + std::to_string(static_cast<int>(way));
@@ -114,7 +116,8 @@ int run(const Role& role) {
 
 /// A captured graph of all-reduces is replayed, through the C API: nothing of the host's runs in this thread meanwhile.
 int run_by_proxy(const Role& role) {
-  ::setenv("TENSORWIRE_PATH", "proxy", 1);
+  ::setenv("TENSORWIRE_PATH", role.hosts() > 1 ? "hierarchical" : "proxy", 1);
+  if (role.hosts() > 1) ::setenv("TENSORWIRE_HOSTID", std::to_string(role.rank * role.hosts() / role.ranks).c_str(), 1);
   twConfig_t config TW_CONFIG_INITIALIZER;
   config.device = "soft";
   config.operationTimeoutMs = 20'000;
@@ -134,7 +137,7 @@ int run_by_proxy(const Role& role) {
   twComm_t comm = nullptr;
   if (twCommInitRankConfig(&comm, role.ranks, id, role.rank, &config) != twSuccess) return 6;
   if (twCommInitGpu(comm, device) != twSuccess) return 7;
-  constexpr std::size_t kCount = 50'000;
+  constexpr std::size_t kCount = 50'001;
   const DeviceBytes in(kCount * 2), out(kCount * 2);
   cudaStream_t stream = nullptr;
   expect_ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
@@ -163,7 +166,7 @@ int run_by_proxy(const Role& role) {
   }
   std::vector<std::byte> got(input.size());
   expect_ok(cudaMemcpy(got.data(), out.data(), got.size(), cudaMemcpyDeviceToHost), "copy");
-  if (got != expected_of(3, role.ranks, kCount, DType::kBfloat16, Op::kSum)) return 1;
+  if (got != expected_of(3, role.ranks, kCount, DType::kBfloat16, Op::kSum, role.hosts())) return 1;
   return state == twSuccess && twCommDestroy(comm) == twSuccess ? 0 : 2;
 }
 
@@ -198,6 +201,17 @@ TEST(ProcessesByProxy, AKilledRankEndsAReplayAndIsNamed) {
   EXPECT_EQ(verdicts_of(2, 1, Route::kProxy), (std::vector<int>{0, -SIGKILL}));
 }
 
+TEST(ProcessesByHosts, ReplayGraphs) {
+  SKIP_WITHOUT_GPU();
+  EXPECT_EQ(verdicts_of(4, -1, Route::kHosts), (std::vector<int>{0, 0, 0, 0}));
+}
+
+/// Those of its host wait for it inside, one of the other host between them, and one of that for a rank that is well.
+TEST(ProcessesByHosts, AKilledRankEndsAReplayAndIsNamedByAll) {
+  SKIP_WITHOUT_GPU();
+  EXPECT_EQ(verdicts_of(4, 1, Route::kHosts), (std::vector<int>{0, -SIGKILL, 0, 0}));
+}
+
 }  // namespace
 
 bool is_process_rank() { return std::getenv(kRole) != nullptr; }
@@ -210,7 +224,7 @@ int process_rank_main() {
   }
   role.way = static_cast<Route>(way);
   try {
-    return role.way == Route::kProxy ? run_by_proxy(role) : run(role);
+    return role.way == Route::kProxy || role.way == Route::kHosts ? run_by_proxy(role) : run(role);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", role.rank, error.what());
     return 8;

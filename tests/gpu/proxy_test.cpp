@@ -1,9 +1,9 @@
-// The path by a proxy thread: tensors of all sizes and alignments, rounds, graphs in any order, delays, aborts. What is
-// the same on every path is in c_api_test.cpp.
+// The paths between hosts, by a proxy thread from end to end and by GPUs inside hosts: tensors of all sizes and
+// alignments, rounds, graphs in any order, delays, aborts. What is the same on every path is in c_api_test.cpp.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -16,13 +16,23 @@ namespace {
 using collective::DType;
 using collective::Op;
 
-class GpuProxy : public ::testing::TestWithParam<int> {
+/// Hosts: 1, the proxy's path from end to end.
+struct Between {
+  int ranks;
+  int hosts = 1;
+
+  [[nodiscard]] const char* path() const { return hosts == 1 ? "proxy" : "hierarchical"; }
+};
+
+class GpuProxy : public ::testing::TestWithParam<Between> {
  protected:
   void SetUp() override {
     SKIP_WITHOUT_GPU();
-    ::setenv("TENSORWIRE_PATH", "proxy", 1);
+    path_.emplace(GetParam().path(), GetParam().ranks, GetParam().hosts);
   }
-  void TearDown() override { ::unsetenv("TENSORWIRE_PATH"); }
+
+ private:
+  std::optional<OnPath> path_;
 };
 
 std::vector<std::byte> first(std::vector<std::byte> bytes, std::size_t wanted) {
@@ -31,10 +41,10 @@ std::vector<std::byte> first(std::vector<std::byte> bytes, std::size_t wanted) {
 }
 
 TEST_P(GpuProxy, AnySizeTypeOperatorAndAlignment) {
-  as_api_ranks(GetParam(), [](ApiRank& rank) {
+  as_api_ranks(GetParam().ranks, [](ApiRank& rank) {
     ASSERT_EQ(twCommInitGpu(rank.comm, rank.device), twSuccess) << rank.line();
-    constexpr std::size_t kMost = 5'000'003;
-    const DeviceBytes in(kMost * 4 + 64), out(kMost * 4 + 64);
+    const std::size_t most = rank.ranks > 4 ? 2'500'003 : 5'000'003;
+    const DeviceBytes in(most * 4 + 64), out(most * 4 + 64);
     rank.crossing.wait();
     std::uint64_t seed = 0;
     const struct {
@@ -45,7 +55,7 @@ TEST_P(GpuProxy, AnySizeTypeOperatorAndAlignment) {
                  {DType::kBfloat16, twBfloat16},
                  {DType::kInt32, twInt32}};
     for (const std::size_t count :
-         {std::size_t{1}, std::size_t{7}, std::size_t{1000}, std::size_t{131072}, std::size_t{200001}, kMost}) {
+         {std::size_t{1}, std::size_t{7}, std::size_t{1000}, std::size_t{131072}, std::size_t{200001}, most}) {
       for (const auto& type : types) {
         for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
           const Op op = ++seed % 3 == 0 ? Op::kMax : seed % 3 == 1 ? Op::kSum : Op::kAverage;
@@ -65,7 +75,8 @@ TEST_P(GpuProxy, AnySizeTypeOperatorAndAlignment) {
           std::vector<std::byte> got(input.size());
           expect_ok(cudaMemcpyAsync(got.data(), to, got.size(), cudaMemcpyDeviceToHost, rank.stream), "copy out");
           rank.synchronize();
-          const std::vector<std::byte> expected = expected_of(seed, rank.ranks, count, type.dtype, op);
+          const std::vector<std::byte> expected =
+              expected_of(seed, rank.ranks, count, type.dtype, op, GetParam().hosts);
           const auto wrong = std::ranges::mismatch(got, expected).in1 - got.begin();
           ASSERT_EQ(static_cast<std::size_t>(wrong), expected.size())
               << count << " elements of type " << static_cast<int>(type.dtype) << ", case " << seed << ", rank "
@@ -79,7 +90,7 @@ TEST_P(GpuProxy, AnySizeTypeOperatorAndAlignment) {
 
 /// Graphs of different sizes, replayed in an order that all ranks share, with eager calls and delays between them.
 TEST_P(GpuProxy, GraphsInAnyOrderWithDelays) {
-  as_api_ranks(GetParam(), [](ApiRank& rank) {
+  as_api_ranks(GetParam().ranks, [](ApiRank& rank) {
     ASSERT_EQ(twCommInitGpu(rank.comm, rank.device), twSuccess) << rank.line();
     constexpr int kGraphs = 12;
     constexpr std::size_t kMost = 400'000;
@@ -109,79 +120,121 @@ TEST_P(GpuProxy, GraphsInAnyOrderWithDelays) {
         expect_ok(cudaGraphLaunch(graphs[chosen].get(), rank.stream), "launch");
       }
       ASSERT_EQ(first(rank.read(out), counts[chosen] * 2),
-                expected_of(seed, rank.ranks, counts[chosen], DType::kBfloat16, Op::kSum))
+                expected_of(seed, rank.ranks, counts[chosen], DType::kBfloat16, Op::kSum, GetParam().hosts))
           << "turn " << turn << ": " << rank.line();
     }
     // Eight replays in flight.
     rank.write(in, first(input_of(99, rank.rank, counts[5], DType::kBfloat16), in.size()));
     for (int i = 0; i < 8; ++i) expect_ok(cudaGraphLaunch(graphs[5].get(), rank.stream), "launch");
-    EXPECT_EQ(first(rank.read(out), counts[5] * 2), expected_of(99, rank.ranks, counts[5], DType::kBfloat16, Op::kSum));
+    EXPECT_EQ(first(rank.read(out), counts[5] * 2),
+              expected_of(99, rank.ranks, counts[5], DType::kBfloat16, Op::kSum, GetParam().hosts));
   });
+}
+
+/// Rank 0 never comes to a replay of all-reduces of `count` elements, and aborts.
+void end_by_abort(ApiRank& rank, std::size_t count) {
+  ASSERT_EQ(twCommInitGpu(rank.comm, rank.device), twSuccess) << rank.line();
+  const DeviceBytes memory(1U << 20);
+  rank.crossing.wait();
+  rank.capture(cudaStreamCaptureModeThreadLocal, [&] {
+    twResult_t result = twSuccess;
+    for (int i = 0; i < 160 && result == twSuccess; ++i) {
+      result = twAllReduce(memory.data(), memory.data(), count, twFloat32, twSum, rank.comm, rank.stream);
+    }
+    return result;
+  });
+  rank.crossing.wait();
+  if (rank.rank != 0) rank.replay();  // and waits for rank 0, which never comes
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (rank.rank == 0) {
+    EXPECT_EQ(twCommAbort(rank.comm), twSuccess);
+  }
+  const auto began = std::chrono::steady_clock::now();
+  rank.synchronize();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));
+  if (rank.rank != 0) {
+    twResult_t state = twSuccess;
+    ASSERT_EQ(twCommGetAsyncError(rank.comm, &state), twSuccess);
+    EXPECT_NE(state, twSuccess);
+    EXPECT_NE(rank.line().find("rank 0"), std::string::npos) << rank.line();
+  }
+  rank.crossing.wait();
 }
 
 TEST_P(GpuProxy, AnAbortEndsAReplayAndWhatFollows) {
-  as_api_ranks(GetParam(), [](ApiRank& rank) {
+  as_api_ranks(GetParam().ranks, [](ApiRank& rank) { end_by_abort(rank, 1000); });
+}
+TEST_P(GpuProxy, AnAbortEndsAReplayOfLargeTensors) {
+  as_api_ranks(GetParam().ranks, [](ApiRank& rank) { end_by_abort(rank, 250'001); });
+}
+
+constexpr std::size_t kRows = 5, kHidden = 4096, kNormCount = kRows * kHidden;
+
+struct NormAndSum {
+  std::vector<std::byte> norm, sum;
+  bool operator==(const NormAndSum&) const = default;
+};
+
+/// What rank 0 of a communicator of its own makes of the sum of all.
+NormAndSum alone_with(const std::vector<std::byte>& reduced) {
+  NormAndSum made;
+  as_ranks(1, {}, [&](Rank& rank) {
+    const DeviceBytes in(kNormCount * 2), residual(kNormCount * 2), weight(kHidden * 2), sum(kNormCount * 2),
+        norm(kNormCount * 2);
+    const auto give = [](const DeviceBytes& to, const std::vector<std::byte>& from) {
+      expect_ok(cudaMemcpy(to.data(), from.data(), from.size(), cudaMemcpyHostToDevice), "copy in");
+    };
+    give(in, reduced);
+    give(residual, input_of(6, 0, kNormCount, DType::kBfloat16));
+    give(weight, input_of(7, 0, kHidden, DType::kBfloat16));
+    cuda::AddNorm what;
+    what.in = in.data();
+    what.residual_in = residual.data();
+    what.weight = weight.data();
+    what.residual_out = sum.data();
+    what.norm_out = norm.data();
+    what.rows = kRows;
+    what.hidden = kHidden;
+    ASSERT_EQ(rank.communicator.all_reduce_add_norm(what, DType::kBfloat16, rank.stream), cuda::Status::kOk);
+    made = {std::vector<std::byte>(norm.size()), std::vector<std::byte>(sum.size())};
+    rank.read(made.norm, norm.data());
+    rank.read(made.sum, sum.data());
+  });
+  return made;
+}
+
+TEST_P(GpuProxy, AllReduceAddNormIsTheSumAndThenTheNorm) {
+  const NormAndSum expected =
+      alone_with(expected_of(5, GetParam().ranks, kNormCount, DType::kBfloat16, Op::kSum, GetParam().hosts));
+  as_api_ranks(GetParam().ranks, [&](ApiRank& rank) {
     ASSERT_EQ(twCommInitGpu(rank.comm, rank.device), twSuccess) << rank.line();
-    const DeviceBytes memory(1U << 20);
+    const DeviceBytes in(kNormCount * 2), residual(kNormCount * 2), weight(kHidden * 2), sum(kNormCount * 2),
+        norm(kNormCount * 2);
+    rank.write(in, input_of(5, rank.rank, kNormCount, DType::kBfloat16));
+    rank.write(residual, input_of(6, 0, kNormCount, DType::kBfloat16));
+    rank.write(weight, input_of(7, 0, kHidden, DType::kBfloat16));
     rank.crossing.wait();
-    rank.capture(cudaStreamCaptureModeThreadLocal, [&] {
-      twResult_t result = twSuccess;
-      for (int i = 0; i < 160 && result == twSuccess; ++i) {
-        result = twAllReduce(memory.data(), memory.data(), 1000, twFloat32, twSum, rank.comm, rank.stream);
-      }
-      return result;
-    });
-    rank.crossing.wait();
-    if (rank.rank != 0) rank.replay();  // and waits for rank 0, which never comes
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (rank.rank == 0) {
-      EXPECT_EQ(twCommAbort(rank.comm), twSuccess);
-    }
-    const auto began = std::chrono::steady_clock::now();
-    rank.synchronize();
-    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));
-    if (rank.rank != 0) {
-      twResult_t state = twSuccess;
-      ASSERT_EQ(twCommGetAsyncError(rank.comm, &state), twSuccess);
-      EXPECT_NE(state, twSuccess);
-      EXPECT_NE(rank.line().find("rank 0"), std::string::npos) << rank.line();
-    }
-    rank.crossing.wait();
+    twFusedRmsNorm_t fused TW_FUSED_RMS_NORM_INITIALIZER;
+    fused.in = in.data();
+    fused.residualIn = residual.data();
+    fused.weight = weight.data();
+    fused.residualOut = sum.data();
+    fused.normOut = norm.data();
+    fused.rows = kRows;
+    fused.hidden = kHidden;
+    ASSERT_EQ(twFusedAllReduceRmsNorm(&fused, twBfloat16, rank.comm, rank.stream), twSuccess) << rank.line();
+    const NormAndSum got{rank.read(norm), rank.read(sum)};
+    EXPECT_EQ(got, expected) << "rank " << rank.rank;
   });
 }
 
-TEST_P(GpuProxy, AllReduceAddNormIsTheSameAsOnThePathOfPeers) {
-  constexpr std::size_t kRows = 5, kHidden = 4096, kCount = kRows * kHidden;
-  std::vector<std::byte> norms[2], residuals[2];
-  for (const int way : {0, 1}) {
-    ::setenv("TENSORWIRE_PATH", way == 0 ? "proxy" : "peer", 1);
-    as_api_ranks(GetParam(), [&](ApiRank& rank) {
-      ASSERT_EQ(twCommInitGpu(rank.comm, rank.device), twSuccess) << rank.line();
-      const DeviceBytes in(kCount * 2), residual(kCount * 2), weight(kHidden * 2), sum(kCount * 2), norm(kCount * 2);
-      rank.write(in, input_of(5, rank.rank, kCount, DType::kBfloat16));
-      rank.write(residual, input_of(6, 0, kCount, DType::kBfloat16));
-      rank.write(weight, input_of(7, 0, kHidden, DType::kBfloat16));
-      rank.crossing.wait();
-      twFusedRmsNorm_t fused TW_FUSED_RMS_NORM_INITIALIZER;
-      fused.in = in.data();
-      fused.residualIn = residual.data();
-      fused.weight = weight.data();
-      fused.residualOut = sum.data();
-      fused.normOut = norm.data();
-      fused.rows = kRows;
-      fused.hidden = kHidden;
-      ASSERT_EQ(twFusedAllReduceRmsNorm(&fused, twBfloat16, rank.comm, rank.stream), twSuccess) << rank.line();
-      const auto got_norm = rank.read(norm), got_sum = rank.read(sum);
-      if (rank.rank != 0) return;
-      norms[way] = got_norm;
-      residuals[way] = got_sum;
-    });
-  }
-  EXPECT_EQ(residuals[0], residuals[1]);
-  EXPECT_EQ(norms[0], norms[1]);
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, GpuProxy, ::testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuProxy,
+                         ::testing::Values(Between{2}, Between{3}, Between{4}, Between{4, 2}, Between{8, 2},
+                                           Between{6, 3}),
+                         [](const auto& way) {
+                           const Between between = way.param;
+                           return between.path() + std::to_string(between.ranks) + "on" + std::to_string(between.hosts);
+                         });
 
 }  // namespace
 }  // namespace tensorwire::test

@@ -104,15 +104,33 @@ std::vector<std::byte> input_of(std::uint64_t seed, int rank, std::size_t count,
   return bytes;
 }
 
-std::vector<std::byte> expected_of(std::uint64_t seed, int ranks, std::size_t count, collective::DType dtype,
-                                   collective::Op op) {
-  std::vector<std::vector<std::byte>> inputs;
+namespace {
+
+std::vector<std::byte> reduced(const std::vector<std::vector<std::byte>>& inputs, collective::DType dtype,
+                               collective::Op op, int divisor) {
   std::vector<const std::byte*> operands;
-  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(input_of(seed, rank, count, dtype));
   for (const auto& input : inputs) operands.push_back(input.data());
-  std::vector<std::byte> output(count * collective::element_bytes(dtype));
-  collective::reduce({dtype, op, static_cast<std::uint32_t>(ranks)}, operands, output.data(), nullptr, count);
+  std::vector<std::byte> output(inputs.front().size());
+  collective::reduce({dtype, op, static_cast<std::uint32_t>(divisor)}, operands, output.data(), nullptr,
+                     output.size() / collective::element_bytes(dtype));
   return output;
+}
+
+}  // namespace
+
+std::vector<std::byte> expected_of(std::uint64_t seed, int ranks, std::size_t count, collective::DType dtype,
+                                   collective::Op op, int hosts) {
+  using collective::Op;
+  if (dtype == collective::DType::kInt32 && op == Op::kAverage) hosts = 1;
+  const int each = ranks / hosts;
+  std::vector<std::vector<std::byte>> sums;
+  for (int host = 0; host < hosts; ++host) {
+    std::vector<std::vector<std::byte>> inputs;
+    for (int local = 0; local < each; ++local) inputs.push_back(input_of(seed, host * each + local, count, dtype));
+    if (hosts == 1) return reduced(inputs, dtype, op, ranks);
+    sums.push_back(reduced(inputs, dtype, op == Op::kMax ? op : Op::kSum, 1));
+  }
+  return reduced(sums, dtype, op, ranks);
 }
 
 std::vector<std::byte> sum_of_two(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {

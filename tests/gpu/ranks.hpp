@@ -93,9 +93,10 @@ void as_ranks(int ranks, const cuda::CommunicatorOptions& options, const std::fu
 /// What rank `rank` has in a case: bits of all kinds, NaNs and infinities among them, and many of like magnitude, whose
 /// sums are rounded. The same for the same seed.
 [[nodiscard]] std::vector<std::byte> input_of(std::uint64_t seed, int rank, std::size_t count, collective::DType dtype);
-/// The result, from the CPU's reduction in rank order.
+/// The result, from the CPU's reduction in rank order; of several hosts, of as many consecutive ranks each, in the
+/// bracketing of the hierarchical path: each host's first, then over them.
 [[nodiscard]] std::vector<std::byte> expected_of(std::uint64_t seed, int ranks, std::size_t count,
-                                                 collective::DType dtype, collective::Op op);
+                                                 collective::DType dtype, collective::Op op, int hosts = 1);
 
 /// a + b, bf16, rounded once.
 [[nodiscard]] std::vector<std::byte> sum_of_two(const std::vector<std::byte>& a, const std::vector<std::byte>& b);

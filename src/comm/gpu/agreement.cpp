@@ -14,9 +14,11 @@ namespace {
 constexpr std::byte kNoCuda{0};
 
 GpuPath asked_for() {
-  const std::string asked = env::get_choice("TENSORWIRE_PATH", "auto", {"auto", "peer", "shared", "proxy", "host"});
+  const std::string asked =
+      env::get_choice("TENSORWIRE_PATH", "auto", {"auto", "peer", "shared", "hierarchical", "proxy", "host"});
   if (asked == "host") return GpuPath::kHost;
   if (asked == "proxy") return GpuPath::kProxy;
+  if (asked == "hierarchical") return GpuPath::kHierarchical;
   if (asked == "shared") return GpuPath::kShared;
   return asked == "peer" ? GpuPath::kPeer : GpuPath::kAuto;
 }

@@ -15,6 +15,8 @@
 #include "base/log.hpp"
 #include "comm/gpu/agreement.hpp"
 #include "comm/gpu/bound.hpp"
+#include "comm/gpu/hierarchical.hpp"
+#include "comm/gpu/lone_norm.hpp"
 #include "comm/gpu/proxied.hpp"
 
 namespace tensorwire::comm {
@@ -67,7 +69,9 @@ class CudaSide final : public GpuSide {
         abort_flag_(options.abort_flag),
         path_(agree_on_path(group, true)),
         communicator_(join(group, device, options)),
-        proxied_(proxy(group, device, options)),
+        hierarchical_(join_hosts(group, device, options)),
+        lone_norm_(is_carried() ? std::make_unique<LoneNorm>(device) : nullptr),
+        proxied_(is_carried() ? std::make_unique<Proxied>(group, device, options) : nullptr),
         watcher_([this] { watch(); }) {}
   ~CudaSide() override {
     {
@@ -83,19 +87,21 @@ class CudaSide final : public GpuSide {
   [[nodiscard]] int device() const noexcept override { return device_; }
   [[nodiscard]] const char* path() const noexcept override {
     if (communicator_ != nullptr) return home_ == cuda::Home::kGpu ? "peer" : "shared";
-    return proxied_ != nullptr ? "proxy" : "host";
+    return hierarchical_ != nullptr ? "hierarchical" : proxied_ != nullptr ? "proxy" : "host";
   }
   [[nodiscard]] bool launches(const Call& call) const noexcept override {
     return communicator_ != nullptr || (proxied_ != nullptr && Proxied::knows(call));
   }
   [[nodiscard]] bool launches_messages() const noexcept override { return communicator_ != nullptr; }
   [[nodiscard]] bool launches(const cuda::AddNorm& what) const noexcept override {
-    return communicator_ != nullptr || (proxied_ != nullptr && Proxied::knows(what));
+    return communicator_ != nullptr || (proxied_ != nullptr && LoneNorm::knows(what));
   }
 
   cuda::Status launch(const Call& call, void* stream) noexcept override {
     auto* const on = static_cast<cuda::Stream>(stream);
-    return noted(communicator_ != nullptr ? start(call, on) : proxied_->launch(call, on));
+    if (communicator_ != nullptr) return noted(start(call, on));
+    return noted(hierarchical_ != nullptr && Hierarchical::knows(call) ? hierarchical_->launch(call, on)
+                                                                       : proxied_->launch(call, on));
   }
   cuda::Status launch(std::span<const Transfer> transfers, void* stream) noexcept override {
     messages_.clear();
@@ -107,8 +113,14 @@ class CudaSide final : public GpuSide {
   }
   cuda::Status launch(const cuda::AddNorm& what, collective::DType dtype, void* stream) noexcept override {
     auto* const on = static_cast<cuda::Stream>(stream);
-    return noted(communicator_ != nullptr ? communicator_->all_reduce_add_norm(what, dtype, on)
-                                          : proxied_->launch(what, dtype, on));
+    if (communicator_ != nullptr) return noted(communicator_->all_reduce_add_norm(what, dtype, on));
+    Call sum;
+    sum.in = what.in;
+    sum.out = what.norm_out;
+    sum.count = what.rows * what.hidden;
+    sum.dtype = dtype;
+    const cuda::Status summed = launch(sum, stream);
+    return summed == cuda::Status::kOk ? noted(lone_norm_->launch(what, dtype, on)) : summed;
   }
   [[nodiscard]] std::string launch_error() const override { return cudaGetErrorString(launch_error_); }
 
@@ -124,15 +136,22 @@ class CudaSide final : public GpuSide {
   [[nodiscard]] cuda::Communicator::Journal journal() const override {
     if (communicator_ != nullptr) return communicator_->journal();
     cuda::Communicator::Journal journal;
-    if (proxied_ != nullptr) journal.operations = proxied_->first_proxy().operations();
-    if (proxied_ != nullptr) journal.bytes = proxied_->first_proxy().bytes();
+    const auto add = [&](const Proxy& proxy) {
+      journal.operations += proxy.operations();
+      journal.bytes += proxy.bytes();
+    };
+    if (proxied_ != nullptr) add(proxied_->first_proxy());
+    if (hierarchical_ != nullptr) add(hierarchical_->first_proxy());
     return journal;
   }
   void abort(int peer) noexcept override {
     if (communicator_ != nullptr) communicator_->abort(peer);
+    if (hierarchical_ != nullptr) hierarchical_->abort(peer);
     if (proxied_ != nullptr) proxied_->abort(peer);
   }
   [[nodiscard]] std::optional<CommError> failure() const override {
+    const auto between = hierarchical_ != nullptr ? hierarchical_->failure() : std::nullopt;
+    if (between) return between;
     if (proxied_ != nullptr) return proxied_->failure();
     const auto failed = communicator_ != nullptr ? communicator_->failure() : std::nullopt;
     if (!failed) return std::nullopt;
@@ -144,28 +163,37 @@ class CudaSide final : public GpuSide {
   std::unique_ptr<cuda::Communicator> join(bootstrap::Group& group, int device, const CommOptions& options) {
     if (path_ == GpuPath::kHost)
       log_warn("operations on GPU memory are copied by each call: TENSORWIRE_PATH asks for it");
-    for (const auto& [home, only, instead] :
-         {std::tuple{cuda::Home::kGpu, GpuPath::kPeer, "memory of the host, across PCIe"},
-          std::tuple{cuda::Home::kHost, GpuPath::kShared, "pinned host memory and the HCA"}}) {
+    std::string why_not;
+    for (const auto& [home, only] :
+         {std::pair{cuda::Home::kGpu, GpuPath::kPeer}, std::pair{cuda::Home::kHost, GpuPath::kShared}}) {
       if (path_ != GpuPath::kAuto && path_ != only) continue;
       home_ = home;
       try {
-        return std::make_unique<cuda::Communicator>(options_of(group, device, options));
+        auto made = std::make_unique<cuda::Communicator>(options_of(group, device, options));
+        if (!why_not.empty())
+          log_warn(fmt::format("operations on GPU memory go through memory of the host, across PCIe: {}", why_not));
+        return made;
       } catch (const Error& error) {
         if (path_ == only) throw;
         group.throw_if_failed("join the GPUs");
         cudaDeviceProp properties{};
         check_gpu(cudaGetDeviceProperties(&properties, device), "use a GPU");
-        log_warn(fmt::format("operations on GPU memory go through {}: {}", instead, error.what()));
+        why_not = error.what();
       }
     }
     return nullptr;
   }
-  /// Null where another path is taken.
-  std::unique_ptr<Proxied> proxy(bootstrap::Group& group, int device, const CommOptions& options) {
-    if (communicator_ != nullptr || path_ == GpuPath::kHost) return nullptr;
-    return std::make_unique<Proxied>(group, device, options);
+  /// Null where ranks are not several on each of several hosts, or another path is asked for: on all ranks.
+  std::unique_ptr<Hierarchical> join_hosts(bootstrap::Group& group, int device, const CommOptions& options) {
+    if (communicator_ != nullptr || path_ > GpuPath::kHierarchical) return nullptr;
+    std::string why_not;
+    auto made = Hierarchical::create(group, device, options, why_not);
+    if (made != nullptr) return made;
+    if (path_ == GpuPath::kHierarchical) throw Error{"join the GPUs of each host", why_not, "Unset TENSORWIRE_PATH"};
+    log_warn(fmt::format("operations on GPU memory go through pinned host memory and the HCA: {}", why_not));
+    return nullptr;
   }
+  [[nodiscard]] bool is_carried() const noexcept { return communicator_ == nullptr && path_ != GpuPath::kHost; }
   cuda::CommunicatorOptions options_of(bootstrap::Group& group, int device, const CommOptions& options) const {
     cuda::CommunicatorOptions made;
     made.rank = group.rank();
@@ -209,10 +237,20 @@ class CudaSide final : public GpuSide {
     std::unique_lock lock{mutex_};
     while (!wake_.wait_for(lock, kWatchEvery, [this] { return stopping_; })) {
       if (abort_flag_ != nullptr && abort_flag_->load(std::memory_order_relaxed)) abort(group_.rank());
-      if (!group_.failed()) continue;
+      if (!group_.failed()) {
+        if (hierarchical_ != nullptr) tell(hierarchical_->failure());
+        continue;
+      }
       const auto failed = group_.failed_rank();
       abort(failed ? failed->rank : group_.rank());
     }
+  }
+
+  /// Those who do not meet the rank that failed, or whom it failed for, hear of it by the group.
+  void tell(const std::optional<CommError>& failure) {
+    if (!failure) return;
+    if (failure->peer < 0 || failure->peer == group_.rank()) return group_.abort(failure->line);
+    group_.accuse(failure->peer, bootstrap::FailureKind::kSilent, failure->line);
   }
 
   bootstrap::Group& group_;
@@ -221,7 +259,9 @@ class CudaSide final : public GpuSide {
   const GpuPath path_;
   cuda::Home home_ = cuda::Home::kGpu;  ///< where the scratch of communicator_ is
   std::unique_ptr<cuda::Communicator> communicator_;
-  std::unique_ptr<Proxied> proxied_;
+  std::unique_ptr<Hierarchical> hierarchical_;
+  std::unique_ptr<LoneNorm> lone_norm_;
+  std::unique_ptr<Proxied> proxied_;  ///< when it is made all ranks have allocated what they need
   PinnedMemory host_in_, host_out_;
   std::vector<cuda::Message> messages_;
   cudaError_t launch_error_ = cudaSuccess;

@@ -28,7 +28,7 @@ class GpuSide {
   GpuSide& operator=(const GpuSide&) = delete;
 
   [[nodiscard]] virtual int device() const noexcept = 0;
-  /// "peer", "proxy" or "host".
+  /// "peer", "hierarchical", "proxy" or "host".
   [[nodiscard]] virtual const char* path() const noexcept = 0;
   // Whether launch() is possible: alike on all ranks.
   [[nodiscard]] virtual bool launches(const Call& call) const noexcept = 0;

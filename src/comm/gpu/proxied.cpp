@@ -23,24 +23,15 @@ constexpr std::size_t kFirstCarrier = 1 << 15;
 constexpr Ps kLongerOnGpu = 5 * kSecond;
 
 cuda::RelayOptions relay_options(const bootstrap::Group& group, int device, const CommOptions& options,
-                                 std::size_t rails, bool on_gpu) {
+                                 std::size_t rails, bool on_gpu, std::uint32_t divisor) {
   cuda::RelayOptions made;
   made.rank = group.rank();
   made.ranks = group.world_size();
   made.device = device;
   made.rails = static_cast<std::uint32_t>(rails);
   made.windows_on_gpu = on_gpu;
+  made.divisor = divisor;
   made.operation_bound = bound_on_gpu(options) + kLongerOnGpu;
-  return made;
-}
-
-cuda::CommunicatorOptions alone(int device) {
-  cuda::CommunicatorOptions made;
-  made.device = device;
-  made.exchange = [](std::span<const std::byte> mine) {
-    return std::vector<cuda::Bytes>{cuda::Bytes(mine.begin(), mine.end())};
-  };
-  made.most_lanes = 64;
   return made;
 }
 
@@ -82,8 +73,8 @@ std::string pci_address_of(int device) {
 
 }  // namespace
 
-Proxied::Proxied(bootstrap::Group& group, int device, const CommOptions& options)
-    : group_(group), alone_(alone(device)) {
+Proxied::Proxied(bootstrap::Group& group, int device, const CommOptions& options, std::uint32_t divisor)
+    : group_(group), divisor_(divisor) {
   for (const std::string& rail : rail_devices(group)) {
     rails_.push_back({rail, Communicator::create(group, carrier_options(options, rail, rails_.size())), nullptr});
   }
@@ -105,7 +96,7 @@ void Proxied::make_relay(int device, const CommOptions& options) {
   const std::string asked = env::get_choice("TENSORWIRE_WINDOWS", "auto", {"auto", "gpu", "host"});
   std::string refusal = "asked for";
   if (asked != "host") {
-    relay_ = std::make_unique<cuda::Relay>(relay_options(group_, device, options, rails_.size(), true));
+    relay_ = std::make_unique<cuda::Relay>(relay_options(group_, device, options, rails_.size(), true, divisor_));
     refusal = register_windows();
     if (!refusal.empty() && asked == "gpu") throw Error{"register windows on the GPU", refusal};
   }
@@ -118,7 +109,7 @@ void Proxied::make_relay(int device, const CommOptions& options) {
   if (relay_ != nullptr) forget_windows();
   log_info(fmt::format("windows of the proxy are pinned host memory: {}",
                        refusal.empty() ? "another rank has them so" : refusal));
-  relay_ = std::make_unique<cuda::Relay>(relay_options(group_, device, options, rails_.size(), false));
+  relay_ = std::make_unique<cuda::Relay>(relay_options(group_, device, options, rails_.size(), false, divisor_));
   if (refusal = register_windows(); !refusal.empty()) throw Error{"register pinned memory", refusal};
 }
 
@@ -162,15 +153,6 @@ cuda::Status Proxied::launch(const Call& call, cuda::Stream stream) noexcept {
       break;
   }
   return cuda::Status::kInvalid;
-}
-
-cuda::Status Proxied::launch(const cuda::AddNorm& what, collective::DType dtype, cuda::Stream stream) noexcept {
-  const cuda::Status reduced =
-      relay_->all_reduce(what.in, what.norm_out, what.rows * what.hidden, dtype, collective::Op::kSum, stream);
-  if (reduced != cuda::Status::kOk) return reduced;
-  cuda::AddNorm rest = what;
-  rest.in = what.norm_out;
-  return alone_.all_reduce_add_norm(rest, dtype, stream);
 }
 
 void Proxied::abort(int peer) noexcept {

@@ -18,8 +18,8 @@ namespace tensorwire::comm {
 
 class Proxied {
  public:
-  /// A collective call. @throws Error
-  Proxied(bootstrap::Group& group, int device, const CommOptions& options);
+  /// A collective call. @param divisor of averages; 0: the number of ranks @throws Error
+  Proxied(bootstrap::Group& group, int device, const CommOptions& options, std::uint32_t divisor = 0);
   Proxied(const Proxied&) = delete;
   Proxied& operator=(const Proxied&) = delete;
   ~Proxied();
@@ -27,10 +27,9 @@ class Proxied {
   /// Whether launch() knows the call: blocks of equal size.
   [[nodiscard]] static bool knows(const Call& call) noexcept { return call.counts.empty(); }
   cuda::Status launch(const Call& call, cuda::Stream stream) noexcept;
-  /// The sum has no other place than where the norm will be.
-  [[nodiscard]] static bool knows(const cuda::AddNorm& what) noexcept { return what.norm_out != nullptr; }
-  /// An all-reduce, then one kernel that does the rest.
-  cuda::Status launch(const cuda::AddNorm& what, collective::DType dtype, cuda::Stream stream) noexcept;
+  /// For all-reduces in steps.
+  [[nodiscard]] cuda::Relay& relay() noexcept { return *relay_; }
+  [[nodiscard]] const cuda::Relay& relay() const noexcept { return *relay_; }
 
   /// As the first rail counts: it takes part in every operation.
   [[nodiscard]] const Proxy& first_proxy() const noexcept { return *rails_.front().proxy; }
@@ -52,7 +51,7 @@ class Proxied {
   void forget_windows() noexcept;
 
   bootstrap::Group& group_;
-  cuda::Communicator alone_;  ///< of this rank only: what follows an all-reduce
+  const std::uint32_t divisor_;
   std::unique_ptr<cuda::Relay> relay_;
   std::vector<Rail> rails_;  ///< last: they use the others
 };
