@@ -47,8 +47,8 @@ struct CommunicatorOptions {
   std::uint32_t most_lanes = 128;        ///< fewer where GPUs have fewer multiprocessors, or ranks share one
   std::uint32_t line_data_bytes = 8192;  ///< of a tensor by lines, for each lane
   std::uint32_t round_bytes = 32768;     ///< of a tensor by words, for each lane and round
-  std::uint32_t slot_bytes = 32768;
-  std::uint32_t flag_bits = 32;  ///< of lines' flags; tests use 8, to see them wrap around
+  std::uint32_t slot_bytes = 0;          ///< 0: 64 KiB between two GPUs, else 32 KiB
+  std::uint32_t flag_bits = 32;          ///< of lines' flags; tests use 8, to see them wrap around
 };
 
 enum class [[nodiscard]] Status : std::uint8_t{

@@ -182,7 +182,8 @@ Layout layout_of(const CommunicatorOptions& options, std::span<const Card> cards
   }
   layout.lines = options.line_data_bytes / kLineData;
   layout.round_bytes = options.round_bytes;
-  layout.slot_bytes = options.slot_bytes;
+  const bool wide = options.ranks == 2 && options.scratch == Home::kGpu;
+  layout.slot_bytes = options.slot_bytes != 0 ? options.slot_bytes : wide ? 65536 : 32768;
   layout.flag_bits = options.flag_bits;
   layout.in_host = options.scratch == Home::kHost;
   return layout;
@@ -203,8 +204,9 @@ void check_options(const CommunicatorOptions& options) {
     throw Error(what, fmt::format("there may be 1 to {} ranks", kMaxRanks));
   }
   if (options.rank < 0 || options.rank >= options.ranks) throw Error(what, "there is no such rank");
+  if (options.line_data_bytes == 0 || options.round_bytes == 0) throw Error(what, "lines and rounds have bytes");
   for (const std::uint32_t bytes : {options.line_data_bytes, options.round_bytes, options.slot_bytes}) {
-    if (bytes == 0 || bytes % kUnitBytes != 0) throw Error(what, "lines, rounds and slots are multiples of 16 bytes");
+    if (bytes % kUnitBytes != 0) throw Error(what, "lines, rounds and slots are multiples of 16 bytes");
   }
   if (options.flag_bits < 4 || options.flag_bits > 32) throw Error(what, "flags have 4 to 32 bits");
   if (options.most_lanes == 0) throw Error(what, "there must be a lane");

@@ -5,11 +5,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "cli/first_contact/child.hpp"
+#include "cli/first_contact/gpu_step.hpp"
 #include "cli/first_contact/kit.hpp"
 #include "cli/first_contact/scrub.hpp"
 #include "cli/mesh/launch.hpp"
@@ -139,6 +141,21 @@ TEST_F(KitTest, WritesOverNothing) {
   EXPECT_EQ("precious", text.str());
   EXPECT_THROW(Kit{"kit.zip"}, Error);
   EXPECT_THROW(Kit{"/no/such/folder/kit.tar.gz"}, Error);
+}
+
+TEST(GpudirectPairs, TheLaterLineOfAPairCounts) {
+  std::string no_gpu;
+  const auto pairs = gpudirect_pairs(
+      "{\"gpu\":0,\"device\":\"soft1\",\"path\":\"dmabuf\"}\nnot JSON\n"
+      "{\"gpu\":1,\"device\":\"soft1\",\"path\":\"dmabuf\"}\n"
+      "{\"gpu\":0,\"device\":\"soft1\",\"path\":\"dmabuf\",\"write\":{\"right\":true}}\n",
+      no_gpu);
+  ASSERT_EQ(2U, pairs.size());
+  EXPECT_TRUE(pairs[0]["write"]["right"]);
+  EXPECT_EQ(1, pairs[1]["gpu"]);
+  EXPECT_EQ("", no_gpu);
+  EXPECT_EQ(0U, gpudirect_pairs("{\"no_gpu\":\"no driver\"}\n", no_gpu).size());
+  EXPECT_EQ("no driver", no_gpu);
 }
 
 TEST(LinesToStart, AreTheSameCommandWithARank) {

@@ -17,21 +17,6 @@ using Json = nlohmann::json;
 constexpr Ps kGpuBound = 120 * kSecond;
 constexpr Ps kGpuAnswerBound = kGpuBound + 10 * kSecond;
 
-/// Pairs are told twice, before and after bytes are written; the later line counts.
-Json pairs_in(const std::string& lines, std::string& no_gpu) {
-  std::map<std::pair<int, std::string>, Json> pairs;
-  std::istringstream text{lines};
-  for (std::string line; std::getline(text, line);) {
-    Json pair = Json::parse(line, nullptr, false);
-    if (!pair.is_object()) continue;
-    no_gpu = pair.value("no_gpu", no_gpu);
-    if (pair.contains("gpu")) pairs[{pair.value("gpu", 0), pair.value("device", "")}] = std::move(pair);
-  }
-  Json all = Json::array();
-  for (auto& [key, pair] : pairs) all.push_back(std::move(pair));
-  return all;
-}
-
 struct GpuTally {
   std::size_t pairs = 0;
   std::size_t written = 0;  ///< and found right
@@ -52,6 +37,22 @@ struct GpuTally {
 
 }  // namespace
 
+Json gpudirect_pairs(const std::string& lines, std::string& no_gpu) {
+  std::map<std::pair<int, std::string>, Json> pairs;
+  std::istringstream text{lines};
+  for (std::string line; std::getline(text, line);) {
+    Json pair = Json::parse(line, nullptr, false);
+    if (!pair.is_object()) continue;
+    no_gpu = pair.value("no_gpu", no_gpu);
+    if (!pair.contains("gpu")) continue;
+    const std::pair key{pair.value("gpu", 0), pair.value("device", "")};
+    pairs[key] = std::move(pair);
+  }
+  Json all = Json::array();
+  for (auto& [key, pair] : pairs) all.push_back(std::move(pair));
+  return all;
+}
+
 Json examine_gpudirect(const RailWish& wish, const volatile std::sig_atomic_t& stop) {
   std::vector<std::string> arguments{"first-contact", "--part", "gpudirect"};
   if (!wish.devices.empty()) arguments.push_back(fmt::format("--devices={}", fmt::join(wish.devices, ",")));
@@ -61,7 +62,7 @@ Json examine_gpudirect(const RailWish& wish, const volatile std::sig_atomic_t& s
   plan.bound = kGpuBound;
   const ChildResult child = run_child(plan, stop);
   std::string no_gpu;
-  Json pairs = pairs_in(child.out, no_gpu);
+  Json pairs = gpudirect_pairs(child.out, no_gpu);
   return {{"pairs", std::move(pairs)}, {"no_gpu", no_gpu}, {"died", child.ok() ? "" : child.why()}};
 }
 
