@@ -120,6 +120,7 @@ benches() {
   stage add-norm "$tree/bin/gpu_allreduce" --ways add-norm,tensorwire --turns "$turns" \
     --bytes 16384,65536,262144,1310720 --json "$out/add-norm.json"
   stage rdma "$tree/bin/gpu_rdma"
+  stage round-trip "$tree/bin/gpu_round_trip"
   nccl_over_hca
   local decode=fused,unfused,nccl,none
   if [[ $gpus -lt 2 ]]; then decode=fused,unfused,none; fi

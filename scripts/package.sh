@@ -14,7 +14,7 @@ trap 'rm -rf "$stage"' EXIT
 if [[ ${3:-} == --gpu ]]; then name+=-gpu; fi
 cmake --install "$build" --prefix "$stage/$name" --strip >/dev/null
 if [[ ${3:-} == --gpu ]]; then
-  for program in tests/gpu/test_gpu bin/gpu_{litmus,allreduce,decode,rdma,between_hosts}; do
+  for program in tests/gpu/test_gpu bin/gpu_{litmus,allreduce,decode,rdma,between_hosts,round_trip}; do
     strip -o "$stage/$name/bin/${program##*/}" "$build/$program"
   done
   cp scripts/gpu.sh "$stage/$name/dev"
