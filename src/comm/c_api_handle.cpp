@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "comm/observe/gpu_watcher.hpp"
 
 using namespace tensorwire;
 
@@ -90,6 +91,13 @@ twResult_t twComm::set_up_gpu(int device) noexcept try {
   auto made = comm::GpuSide::create(*group_, device, options_);
   const std::scoped_lock lock{mutex_};
   gpu_ = std::move(made);
+  communicator_->watch_gpu(
+      {[gpu = gpu_.get()] { return gpu->journal(); },
+       [gpu = gpu_.get(), ranks = ranks()]() -> std::optional<comm::FailureNote> {
+         const auto failure = gpu->failure();
+         if (!failure) return std::nullopt;
+         return comm::FailureNote{failure->line, failure->peer, static_cast<std::uint32_t>(ranks), "nothing"};
+       }});
   return twSuccess;
 } catch (const Error& error) {
   return refuse(twSystemError, error.what());
@@ -194,6 +202,7 @@ void twComm::give_back() noexcept {
     communicator = std::move(communicator_);
     group = std::move(group_);
   }
+  if (gpu != nullptr && communicator != nullptr) communicator->leave_gpu();
   gpu.reset();
   communicator.reset();
 }

@@ -65,6 +65,9 @@ CommStats Communicator::State::stats() const {
 Communicator::Communicator(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 Communicator::~Communicator() = default;
 
+void Communicator::watch_gpu(GpuSource source) { state_->observer().watch_gpu(std::move(source)); }
+void Communicator::leave_gpu() noexcept { state_->observer().leave_gpu(); }
+
 bool Communicator::run(const Call& call) noexcept { return state_->begin(call) && state_->finish(); }
 bool Communicator::run(std::span<const Transfer> transfers) noexcept {
   return state_->begin(transfers) && state_->finish();

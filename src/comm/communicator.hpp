@@ -29,6 +29,8 @@ class MeetingPlaces;
 
 namespace tensorwire::comm {
 
+struct GpuSource;
+
 /// How the packets of the communicator's queue pairs may travel.
 enum class PathChoice : std::uint8_t {
   kAuto,     ///< the same-host link where the HCA has one and the peer is on this host, else packets
@@ -180,6 +182,9 @@ class Communicator {
   [[nodiscard]] const CommError* error() const noexcept;
   /// What was counted so far; a set-up call: it allocates.
   [[nodiscard]] CommStats stats() const;
+  /// Operations run on this rank's GPU as well, from now on until leave_gpu(): traces and flight records tell of them.
+  void watch_gpu(GpuSource source);
+  void leave_gpu() noexcept;
   /// A counter of the device that the communicator runs over, by its mlx5 name ("port_xmit_packets",
   /// "out_of_sequence"); nothing where it has none of that name. The whole device counts, for all its users: take
   /// differences.

@@ -49,6 +49,7 @@ class Communicator::State final : public TracedActions {
 
   [[nodiscard]] const CommError* error() const noexcept { return error_ ? &*error_ : nullptr; }
   [[nodiscard]] bootstrap::Group& group() const noexcept { return *group_; }
+  [[nodiscard]] Observer& observer() noexcept { return *observer_; }
   [[nodiscard]] Link& link() const noexcept { return *link_; }
   [[nodiscard]] const collective::RunnerConfig& config() const noexcept { return config_; }
   [[nodiscard]] const CommOptions& options() const noexcept { return options_; }

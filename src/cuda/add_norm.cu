@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
   if (threadIdx.x < units) {
     first = load_unit(job.in, std::size_t{first_row} * job.row_units + part + threadIdx.x);
   }
-  const JournalHead journal = journal_head(job.peers);
+  const JournalStart journal = journal_start(job.peers);
 
   const auto send = [&](std::uint32_t round) {
     const std::size_t base = std::size_t{first_row + round * clusters} * job.row_units + part;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
   };
   bool gave_up = start.failed;
   if (rounds > 0 && !gave_up) send(0);
-  if (threadIdx.x == 0) open_journal(job.peers, journal, gave_up);
+  open_journal(job.peers, journal, gave_up);
   __syncthreads();
   if (threadIdx.x == 0) keep(job.peers, Counter::kWords, start.count + rounds);
   if (job.split > 1) of_row.meet();

@@ -67,6 +67,7 @@ void CommunicatorState::prepare() {
   peers.board = static_cast<Board*>(mapped);
   check(cudaMalloc(&token, kUnitBytes), "allocate memory of the GPU");
   check(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), "create a stream");
+  clock = std::make_unique<GpuClock>();
 }
 
 CommunicatorState::~CommunicatorState() {
@@ -74,6 +75,7 @@ CommunicatorState::~CommunicatorState() {
   const OnDevice current(device);
   if (!scratch.empty()) cudaDeviceSynchronize();
   if (side != nullptr) cudaStreamDestroy(side);
+  clock.reset();
   if (board != nullptr) cudaFreeHost(board);
   cudaFree(token);
 }
@@ -103,8 +105,10 @@ Status Communicator::all_reduce_as(const Shape& shape, const void* in, void* out
 
   AllReduceJob job;
   job.peers = state_->peers;
-  job.peers.operation = {state_->token == in ? OperationKind::kBarrier : OperationKind::kAllReduce,
-                         static_cast<std::uint8_t>(dtype), count * element};
+  Operation& operation = job.peers.operation;
+  operation = {state_->token == in ? OperationKind::kBarrier : OperationKind::kAllReduce,
+               static_cast<std::uint8_t>(dtype), count * element, static_cast<std::uint8_t>(op)};
+  operation.signature = signature_of(operation);
   const Range range(job.peers.operation);
   job.in = static_cast<const std::byte*>(in);
   job.out = static_cast<std::byte*>(out);
@@ -142,7 +146,9 @@ Status Communicator::all_reduce_add_norm(const AddNorm& what, collective::DType 
 
   AddNormJob job;
   job.peers = state_->peers;
-  job.peers.operation = {OperationKind::kAddNorm, static_cast<std::uint8_t>(dtype), what.rows * row_bytes};
+  job.peers.operation = {OperationKind::kAddNorm, static_cast<std::uint8_t>(dtype), what.rows * row_bytes,
+                         static_cast<std::uint8_t>(collective::Op::kSum)};
+  job.peers.operation.signature = signature_of(job.peers.operation, what.hidden);
   const Range range(job.peers.operation);
   job.in = static_cast<const std::byte*>(what.in);
   job.residual_in = static_cast<const std::byte*>(what.residual_in);

@@ -20,6 +20,7 @@
 #include "base/time.hpp"
 #include "collective/types.hpp"
 #include "cuda/failure.hpp"
+#include "cuda/gpu_clock.hpp"
 #include "cuda/gpu_memory.hpp"
 #include "cuda/job.hpp"
 #include "cuda/shape.hpp"
@@ -135,6 +136,7 @@ class Communicator {
     std::uint64_t operations = 0;
     std::uint64_t bytes = 0;
     std::vector<JournalEntry> entries;  ///< from old to new
+    std::optional<ClockReading> clock;  ///< of the GPU, which the entries' times are of
   };
   [[nodiscard]] Journal journal() const;
   /// Why the communicator is over. Reads host memory only.

@@ -24,6 +24,11 @@ class TaskList {
     job_.peers.operation = operation;
   }
 
+  /// All ranks make this operation, with the same arguments.
+  void must_be_alike(std::uint64_t root = 0) noexcept {
+    job_.peers.operation.signature = signature_of(job_.peers.operation, root);
+  }
+
   void send(int peer, const std::byte* in, std::size_t bytes) noexcept {
     if (bytes != 0) add(TaskKind::kSend, peer, in, nullptr, bytes);
   }
@@ -145,6 +150,7 @@ Status Communicator::all_gather(const void* in, void* out, std::size_t count, co
   const std::size_t bytes = count * collective::element_bytes(dtype);
   const std::size_t all_bytes = bytes * static_cast<std::size_t>(ranks());
   TaskList tasks(state_->peers, {OperationKind::kAllGather, static_cast<std::uint8_t>(dtype), all_bytes});
+  tasks.must_be_alike();
   for (int step = 1; step < ranks(); ++step) {
     tasks.send((rank() + step) % ranks(), bytes_at(in, 0), bytes);
     const int peer = (rank() + ranks() - step) % ranks();
@@ -160,6 +166,7 @@ Status Communicator::broadcast(const void* in, void* out, std::size_t count, col
   if (!element_aligned(rank() == root ? in : nullptr, out, dtype)) return Status::kInvalid;
   const std::size_t bytes = count * collective::element_bytes(dtype);
   TaskList tasks(state_->peers, {OperationKind::kBroadcast, static_cast<std::uint8_t>(dtype), bytes});
+  tasks.must_be_alike(static_cast<std::uint64_t>(root));
   if (rank() == root) {
     for (int step = 1; step < ranks(); ++step) tasks.send((root + step) % ranks(), bytes_at(in, 0), bytes);
     tasks.copy(bytes_at(in, 0), bytes_at(out, 0), bytes);
@@ -182,6 +189,7 @@ Status Communicator::all_to_all(const void* in, void* out, std::size_t count, st
   std::size_t all_bytes = 0;
   for (std::size_t peer = 0; peer < all; ++peer) all_bytes += bytes_of(me, peer);
   TaskList tasks(state_->peers, {OperationKind::kAllToAll, static_cast<std::uint8_t>(dtype), all_bytes});
+  if (counts.empty()) tasks.must_be_alike();
   std::size_t in_at = 0, out_at = 0;
   for (std::size_t peer = 0; peer < all; ++peer) {
     const std::size_t sent = bytes_of(me, peer), received = bytes_of(peer, me);
@@ -203,7 +211,9 @@ Status Communicator::reduce_scatter(const void* in, void* out, std::size_t count
   if (!element_aligned(in, out, dtype) || !collective::known(op)) return Status::kInvalid;
   const std::size_t bytes = count * collective::element_bytes(dtype);
   const std::size_t all_bytes = bytes * static_cast<std::size_t>(ranks());
-  TaskList tasks(state_->peers, {OperationKind::kReduceScatter, static_cast<std::uint8_t>(dtype), all_bytes});
+  TaskList tasks(state_->peers, {OperationKind::kReduceScatter, static_cast<std::uint8_t>(dtype), all_bytes,
+                                 static_cast<std::uint8_t>(op)});
+  tasks.must_be_alike();
   for (int step = 1; step < ranks(); ++step) {
     const int peer = (rank() + step) % ranks();
     tasks.send(peer, bytes_at(in, static_cast<std::size_t>(peer) * bytes), bytes);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cuda/communicator.hpp"
+#include "cuda/gpu_clock.hpp"
 #include "cuda/gpu_memory.hpp"
 #include "cuda/job.hpp"
 #include "cuda/kernels.hpp"
@@ -40,6 +41,7 @@ struct CommunicatorState {
   Peers peers;
   Board* board = nullptr;
   Stream side = nullptr;  ///< of this communicator alone, for questions
+  std::unique_ptr<GpuClock> clock;
   void* token = nullptr;  ///< one element on the GPU, which barriers reduce
 };
 

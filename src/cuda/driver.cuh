@@ -49,4 +49,16 @@ class OnDevice {
   int before_ = -1;
 };
 
+/// Questions to the GPU that are no part of what another thread captures just now: while it lives, they may be asked.
+class BesideCaptures {
+ public:
+  BesideCaptures() noexcept { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~BesideCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  ///< then what it was before
+};
+
 }  // namespace tensorwire::cuda

@@ -327,10 +327,10 @@ __global__ void __launch_bounds__(kReduces<Type> ? kReduceScatterThreads : kExch
   __shared__ Shared shared;
   const Peers& peers = job.peers;
   after_predecessor();
-  const JournalHead journal = journal_head(peers);
+  const JournalStart journal = journal_start(peers);
   const bool failed = load_word(peers.own + peers.layout.error_at(peers.rank)) != 0;
   if (__syncthreads_or(failed)) return;  // all or none, or a crew would wait for who left
-  if (threadIdx.x == 0) open_journal(peers, journal);
+  open_journal(peers, journal);
   if (threadIdx.x < kMostTasks) {
     shared.failed[threadIdx.x] = false;
     shared.left[threadIdx.x] = 0;

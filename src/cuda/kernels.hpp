@@ -37,6 +37,16 @@ inline constexpr std::uint32_t kMostSplit = 8;
 /// units for each thread, and no more than a round of words.
 [[nodiscard]] int launch_add_norm(const AddNormJob& job, collective::DType dtype, Grid grid, Stream stream) noexcept;
 
+/// Pinned memory through which launch_clock()'s kernel is asked what the GPU's clock shows.
+struct ClockBoard {
+  std::uint64_t asked;     ///< the number of the question, from 1
+  std::uint64_t answered;  ///< of the answer
+  std::uint64_t ns;        ///< the answer
+};
+/// Answers questions 1 to `questions`, or gives up when it has run for `bound_ns`.
+[[nodiscard]] int launch_clock(ClockBoard* board, std::uint64_t questions, std::uint64_t bound_ns,
+                               Stream stream) noexcept;
+
 /// Have the driver load the kernels for the current device now, and return a cudaError_t. A kernel that is loaded when
 /// it is first launched may have to wait until the GPU is idle, which it never is while another one waits for a peer.
 [[nodiscard]] int load_lines_kernels() noexcept;
@@ -44,5 +54,6 @@ inline constexpr std::uint32_t kMostSplit = 8;
 [[nodiscard]] int load_slots_kernels() noexcept;
 [[nodiscard]] int load_add_norm_kernels() noexcept;
 [[nodiscard]] int load_exchange_kernels() noexcept;
+[[nodiscard]] int load_clock_kernel() noexcept;
 
 }  // namespace tensorwire::cuda

@@ -81,7 +81,8 @@ struct Layout {
   [[nodiscard]] constexpr std::uint32_t phases() const noexcept { return ranks == 2 ? 1 : 2; }
 
   // Errors, by the rank that reports one; then counters of lanes and of channels, flags, lines, words, slots, of
-  // channels flags, lines and slots, and the journal: each on a 256-byte boundary.
+  // channels flags, lines and slots, and the journal with its head and what ranks tell of theirs: each on a 256-byte
+  // boundary.
   [[nodiscard]] constexpr std::size_t error_at(std::uint32_t reporter) const noexcept {
     return std::size_t{reporter} * sizeof(std::uint64_t);
   }
@@ -138,9 +139,11 @@ struct Layout {
   [[nodiscard]] constexpr std::size_t journal_head_at() const noexcept {
     return aligned(channel_slot_at(channels(), 0, 0));
   }
-  [[nodiscard]] constexpr std::size_t journal_at() const noexcept {
-    return aligned(journal_head_at() + sizeof(JournalHead));
+  /// Where `teller` says which collective it is in: told_of().
+  [[nodiscard]] constexpr std::size_t told_at(std::uint32_t teller) const noexcept {
+    return aligned(journal_head_at() + sizeof(JournalHead)) + std::size_t{teller} * sizeof(std::uint64_t);
   }
+  [[nodiscard]] constexpr std::size_t journal_at() const noexcept { return aligned(told_at(kMaxRanks)); }
   [[nodiscard]] constexpr std::size_t bytes() const noexcept {
     return journal_at() + std::size_t{kJournalEntries} * sizeof(JournalEntry);
   }

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(512) all_reduce_lines(const __grid_constant__ 
   const Share share = share_of_lane(units_of<Type>(job.count), job.lane_units);
 
   after_predecessor();
-  const JournalHead journal = journal_head(peers);
+  const JournalStart journal = journal_start(peers);
   const Start start = start_of(peers, Counter::kLines);
   if (start.failed) return;
   const std::uint64_t operation = start.count + 1;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(512) all_reduce_lines(const __grid_constant__ 
       store_lines(lines_of(peers, peer, peers.rank, half), unit, share.size, mine, flag);
     }
   }
-  if (threadIdx.x == 0) open_journal(peers, journal);
+  open_journal(peers, journal);
   __syncthreads();
   if (threadIdx.x == 0) keep(peers, Counter::kLines, operation);
   between_steps(peers, 3, operation);

@@ -90,10 +90,10 @@ __global__ void __launch_bounds__(2 * kMostOfCrew) all_reduce_slots_two(const __
   const Crew crew{threadIdx.x % half, half, sends ? 1U : 2U};
   if (sends) sent[crew.index] = 0;
   after_predecessor();
-  const JournalHead journal = journal_head(peers);
+  const JournalStart journal = journal_start(peers);
   const Start start = start_of(peers, Counter::kSlots);
   if (__syncthreads_or(start.failed)) return;  // all or none, or a crew would wait for who left
-  if (threadIdx.x == 0) open_journal(peers, journal);
+  open_journal(peers, journal);
   const Route route{start.count, share.first, share.size, job.piece_units};
   const std::size_t pieces = route.pieces();
   __syncthreads();
@@ -153,10 +153,10 @@ __global__ void __launch_bounds__(512) all_reduce_slots_any(const __grid_constan
   const std::uint32_t ranks = peers.layout.ranks;
   const TensorOf<Type> tensor(job.in, job.out, job.count, job.aligned);
   after_predecessor();
-  const JournalHead journal = journal_head(peers);
+  const JournalStart journal = journal_start(peers);
   const Start start = start_of(peers, Counter::kSlots);
   if (__syncthreads_or(start.failed)) return;  // all or none, or a crew would wait for who left
-  if (threadIdx.x == 0) open_journal(peers, journal);
+  open_journal(peers, journal);
   // Parts are equally long, so that all ranks count the same pieces; of the last ones some units lie behind the end.
   const std::size_t part = (units_of<Type>(job.count) + ranks - 1) / ranks;
   const Share share = share_of_lane(part, job.lane_units);

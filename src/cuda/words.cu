@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(512) all_reduce_words(const __grid_constant__ 
   const std::uint32_t round_units = job.peers.layout.round_bytes / kUnitBytes;
   const WordLane<Type, kMost> lane(job.peers);
   after_predecessor();
-  const JournalHead journal = journal_head(job.peers);
+  const JournalStart journal = journal_start(job.peers);
   // What is sent first is loaded together with the lane's state.
   Unit first{};
   if (threadIdx.x < size) first = tensor.load(share.first + threadIdx.x);
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(512) all_reduce_words(const __grid_constant__ 
     for (std::uint32_t at = threadIdx.x; at < end; at += blockDim.x) lane.send(number, at, mine(begin + at));
   };
   if (size > 0) send(start.count, 0);
-  if (threadIdx.x == 0) open_journal(job.peers, journal);
+  open_journal(job.peers, journal);
   __syncthreads();
   const std::uint32_t rounds = size <= round_units ? min(size, 1U) : (size - 1) / round_units + 1;
   if (threadIdx.x == 0) keep(job.peers, Counter::kWords, start.count + rounds);

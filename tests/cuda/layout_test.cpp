@@ -56,6 +56,9 @@ std::vector<Region> regions_of(const Layout& layout) {
       }
     }
   }
+  add(layout.journal_head_at(), sizeof(JournalHead));
+  for (std::uint32_t teller = 0; teller < kMaxRanks; ++teller) add(layout.told_at(teller), 8);
+  add(layout.journal_at(), kJournalEntries * sizeof(JournalEntry));
   return regions;
 }
 

@@ -150,6 +150,21 @@ TEST_P(AllReduce, Large) {
   });
 }
 
+TEST_P(AllReduce, TensorsOfModels) {
+  if (GetParam().scratch == cuda::Home::kHost) GTEST_SKIP() << "its sizes take long across PCIe";
+  as_ranks(GetParam().ranks, GetParam().options(), [](Rank& rank) {
+    const std::vector<TokenShape> shapes = token_shapes(rank.ranks);
+    std::size_t most = 0;
+    for (const TokenShape& shape : shapes) most = std::max(most, shape.tokens * shape.hidden);
+    Bench bench(rank, most * 2);
+    std::uint64_t seed = 0;
+    for (const TokenShape& shape : shapes) {
+      bench.run({.seed = ++seed, .count = shape.tokens * shape.hidden, .in_place = seed % 2 == 0});
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, ::testing::Values(Setting{2}, Setting{3}, Setting{4}, Setting{8}));
 INSTANTIATE_TEST_SUITE_P(InHostMemory, AllReduce,
                          ::testing::Values(Setting{2, cuda::Home::kHost}, Setting{4, cuda::Home::kHost}));

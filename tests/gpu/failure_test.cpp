@@ -110,22 +110,6 @@ TEST_P(AbsentRank, AnAbortEndsAWaitAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Elements, AbsentRank, ::testing::Values(5, 4096, 4'000'000));
 
-/// Ranks that make calls of different sizes all end, and say who they waited for.
-TEST(Disagreement, EndsWithinTheBound) {
-  SKIP_WITHOUT_GPU();
-  as_ranks(3, options(), [](Rank& rank) {
-    const DeviceBytes memory(1U << 20);
-    rank.crossing.wait();
-    const Stopwatch watch;
-    EXPECT_EQ(reduce(rank, memory, rank.rank == 1 ? 8 : 20000), cuda::Status::kOk);
-    EXPECT_NE(reduce(rank, memory, 20000), cuda::Status::kInvalid);
-    rank.synchronize();
-    EXPECT_LT(watch.elapsed(), 3 * kBound);
-    EXPECT_TRUE(rank.communicator.failure().has_value());
-    rank.crossing.wait();
-  });
-}
-
 /// One rank that cannot take part fails all, with its line.
 TEST(SetUp, FailsOnAllRanksWhenOneHasOtherOptions) {
   SKIP_WITHOUT_GPU();

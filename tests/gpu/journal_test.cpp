@@ -46,8 +46,8 @@ TEST(Journal, TellsOfEachOperationAndOfWhomItWaitedFor) {
     for (std::size_t i = 0; i < journal.entries.size(); ++i) {
       const cuda::JournalEntry& entry = journal.entries[i];
       EXPECT_EQ(entry.number, i + 1);
-      EXPECT_EQ(entry.kind & 0xff, static_cast<std::uint64_t>(i % 4 == 3 ? cuda::OperationKind::kAllGather
-                                                                         : cuda::OperationKind::kAllReduce));
+      EXPECT_EQ(cuda::kind_of(entry), i % 4 == 3 ? cuda::OperationKind::kAllGather : cuda::OperationKind::kAllReduce);
+      EXPECT_EQ(cuda::collective_of(entry), i + 1);
       EXPECT_GT(entry.ended_ns, entry.begun_ns) << i;
       EXPECT_GE(entry.begun_ns, journal.entries[i - std::min<std::size_t>(i, 1)].begun_ns);
       EXPECT_EQ(entry.waited_ns[static_cast<std::size_t>(rank.rank)], 0U);

@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 #include "bootstrap/group.hpp"
 #include "gpu/process_rank.hpp"
@@ -59,7 +61,8 @@ pid_t start(const Role& role) {
 }
 
 std::vector<int> verdicts_of(int ranks, int victim, Route way = Route::kPeer) {
-  const int port = 20000 + ::getpid() % 20000 + (victim >= 0 ? 1 : 0) + 2 * static_cast<int>(way);
+  static int turn = 0;
+  const int port = 20000 + ::getpid() % 20000 + ++turn;
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) children.push_back(start({rank, ranks, port, victim, way}));
   std::vector<int> verdicts;
@@ -170,15 +173,18 @@ int run_by_proxy(const Role& role) {
   return state == twSuccess && twCommDestroy(comm) == twSuccess ? 0 : 2;
 }
 
+/// Two, four, and as many as there are GPUs; where there are fewer of these, they are shared.
 TEST(Processes, ShareScratchByDescriptor) {
   SKIP_WITHOUT_GPU();
-  const int ranks = std::max(2, std::min(gpu_count(), 8));
-  EXPECT_EQ(verdicts_of(ranks, -1), std::vector<int>(static_cast<std::size_t>(ranks), 0));
+  for (const int ranks : std::set{2, 4, std::clamp(gpu_count(), 2, 8)}) {
+    EXPECT_EQ(verdicts_of(ranks, -1), std::vector<int>(static_cast<std::size_t>(ranks), 0)) << ranks << " ranks";
+  }
 }
 
 TEST(Processes, AKilledRankIsNamedByTheOthers) {
   SKIP_WITHOUT_GPU();
   EXPECT_EQ(verdicts_of(2, 1), (std::vector<int>{0, -SIGKILL}));
+  EXPECT_EQ(verdicts_of(4, 2), (std::vector<int>{0, 0, -SIGKILL, 0}));
 }
 
 TEST(ProcessesInHostMemory, ShareScratchByDescriptor) {

@@ -133,6 +133,17 @@ std::vector<std::byte> expected_of(std::uint64_t seed, int ranks, std::size_t co
   return reduced(sums, dtype, op, ranks);
 }
 
+std::vector<TokenShape> token_shapes(int ranks) {
+  std::vector<TokenShape> shapes;
+  for (const std::size_t tokens : {1U, 4U, 16U, 80U, 256U, 512U, 2048U, 8192U}) {
+    for (const std::size_t hidden : {4096U, 6144U, 8192U}) {
+      const bool is_kept = ranks == 2 || (tokens <= 2048 && (tokens + hidden / 2048) % 3 == 0);
+      if (is_kept) shapes.push_back({tokens, hidden});
+    }
+  }
+  return shapes;
+}
+
 std::vector<std::byte> sum_of_two(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   const std::byte* operands[] = {a.data(), b.data()};
   std::vector<std::byte> output(a.size());

@@ -98,6 +98,13 @@ void as_ranks(int ranks, const cuda::CommunicatorOptions& options, const std::fu
 [[nodiscard]] std::vector<std::byte> expected_of(std::uint64_t seed, int ranks, std::size_t count,
                                                  collective::DType dtype, collective::Op op, int hosts = 1);
 
+/// Tensors of a decode or prefill step: tokens x hidden. All of them for two ranks; of more, which may share GPUs, a
+/// part.
+struct TokenShape {
+  std::size_t tokens, hidden;
+};
+[[nodiscard]] std::vector<TokenShape> token_shapes(int ranks);
+
 /// a + b, bf16, rounded once.
 [[nodiscard]] std::vector<std::byte> sum_of_two(const std::vector<std::byte>& a, const std::vector<std::byte>& b);
 

@@ -58,6 +58,7 @@ class PinnedMemory {
 
 CommErrorKind kind_of(const cuda::Failure& failure, int rank) noexcept {
   if (failure.kind == cuda::FailureKind::kTimeout) return CommErrorKind::kTimeout;
+  if (failure.kind == cuda::FailureKind::kDisagreement) return CommErrorKind::kDisagreement;
   return failure.peer == rank && failure.reporter == rank ? CommErrorKind::kAborted : CommErrorKind::kPeerFailed;
 }
 

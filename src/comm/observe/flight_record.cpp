@@ -35,19 +35,22 @@ std::string to_json(const FlightRecord::Entry& entry, Ps now) {
 }  // namespace
 
 std::string FlightRecord::to_json_lines(const Identity& who, const FailureNote& failure, Ps now) const {
+  const std::uint64_t begun = published_begun_.load(std::memory_order_acquire);
   std::string text = fmt::format(
       R"({{"record":"tensorwire flight record","version":1,"time":"{}","host":{},"process":{},"rank":{},"ranks":{},)"
       R"("communicator":{},"error":{},"operations_begun":{})",
       utc_now(), json_quoted(who.host), getpid(), who.rank, who.ranks, who.communicator, json_quoted(failure.line),
-      begun_);
+      begun);
   if (failure.peer >= 0) text += fmt::format(R"(,"rank_to_blame":{})", failure.peer);
   if (failure.waiting_for < who.ranks) {
     text += fmt::format(R"(,"waiting_for":{},"waiting_for_what":{})", failure.waiting_for,
                         json_quoted(failure.waiting_for_what));
   }
   text += "}\n";
-  const std::uint64_t kept = std::min<std::uint64_t>(begun_, kOperations);
-  for (std::uint64_t i = begun_ - kept; i != begun_; ++i) text += to_json(entries_[i % kOperations], now);
+  const std::uint64_t kept = std::min<std::uint64_t>(begun, kOperations);
+  for (std::uint64_t i = begun - kept; i != begun; ++i) {
+    if (const auto entry = published_[i % kOperations].load()) text += to_json(*entry, now);
+  }
   return text;
 }
 

@@ -29,6 +29,7 @@ Observer::Observer(const Identity& who, const Link& link)
     trace_path_ = output_name(*pattern, who);
     const auto events = env::get_int("TENSORWIRE_TRACE_EVENTS", kDefaultTraceEvents, 1, kMostTraceEvents);
     trace_.emplace(who, static_cast<std::size_t>(events));
+    gpu_operations_kept_ = static_cast<std::size_t>(events);
   }
   if (const auto pattern = env::get("TENSORWIRE_METRICS")) {
     for (std::uint32_t peer = 0; peer < who.ranks; ++peer) {
@@ -42,6 +43,7 @@ Observer::Observer(const Identity& who, const Link& link)
 }
 
 Observer::~Observer() {
+  leave_gpu();
   if (!trace_ && !metrics_) return;
   exit_registry_remove(*this);
   process_exits();
@@ -77,12 +79,32 @@ void Observer::failed(const FailureNote& note) noexcept try {
   log_warn(fmt::format("rank {}: the flight record is not written: {}", who_.rank, error.what()));
 }
 
+void Observer::watch_gpu(GpuSource source) {
+  if (!trace_ && !record_folder_) return;
+  gpu_ = std::make_unique<GpuWatcher>(std::move(source), gpu_operations_kept_,
+                                      [this](const FailureNote& note) { gpu_failed(note); });
+}
+
+void Observer::leave_gpu() noexcept {
+  if (gpu_ != nullptr) gpu_->stop();
+}
+
+void Observer::gpu_failed(const FailureNote& note) noexcept try {
+  if (record_folder_) write_flight(note, monotonic_now());
+} catch (const std::exception& error) {
+  log_warn(fmt::format("rank {}: the flight record is not written: {}", who_.rank, error.what()));
+}
+
+void Observer::write_flight(const FailureNote& note, Ps now) {
+  if (record_written_.exchange(true, std::memory_order_relaxed)) return;  // the first failure stays
+  std::string text = record_.to_json_lines(who_, note, now);
+  if (gpu_ != nullptr) text += flight_lines(gpu_->read(), FlightRecord::kOperations, now);
+  const std::string path = write_flight_record(*record_folder_, who_, text);
+  log_warn(fmt::format("rank {}: the last operations are in {}", who_.rank, path));
+}
+
 void Observer::write_record(const FailureNote& note, Ps now) {
-  if (record_folder_) {
-    const std::string path = write_flight_record(*record_folder_, who_, record_.to_json_lines(who_, note, now));
-    log_warn(fmt::format("rank {}: the last operations are in {}", who_.rank, path));
-    return;
-  }
+  if (record_folder_) return write_flight(note, now);
   if (record_.begun() == 0) return;
   const FlightRecord::Entry& last = record_.last();
   log_warn(fmt::format(
@@ -93,6 +115,7 @@ void Observer::write_record(const FailureNote& note, Ps now) {
 }
 
 void Observer::process_exits() noexcept {
+  leave_gpu();
   if (!failed_.load(std::memory_order_relaxed)) write_trace();
   if (metrics_) metrics_->write_now();
 }
@@ -100,7 +123,8 @@ void Observer::process_exits() noexcept {
 void Observer::write_trace() noexcept {
   if (!trace_) return;
   try {
-    replace_file(trace_path_, trace_json(*trace_));
+    const std::optional<GpuLog> gpu = gpu_ != nullptr ? std::optional{gpu_->read()} : std::nullopt;
+    replace_file(trace_path_, trace_json(*trace_, gpu ? &*gpu : nullptr));
   } catch (const std::exception& error) {
     log_warn(fmt::format("rank {}: the trace is not written: {}", who_.rank, error.what()));
   }

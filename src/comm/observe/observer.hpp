@@ -1,6 +1,7 @@
 // All that watches a communicator: statistics always; trace, metrics file and flight record as the environment asks.
 // The communicator tells it what happens; it owns what is counted, recorded and written.
 //
+// What ran on a GPU is asked of it by a thread of its own, where it is to be written.
 // On the data path it stores numbers in memory it has, without a lock. Files are written when the communicator fails or
 // goes, when the process exits, and (metrics) by a thread of their own.
 #pragma once
@@ -14,6 +15,7 @@
 
 #include "comm/observe/device_counters.hpp"
 #include "comm/observe/flight_record.hpp"
+#include "comm/observe/gpu_watcher.hpp"
 #include "comm/observe/metrics_file.hpp"
 #include "comm/observe/metrics_text.hpp"
 #include "comm/observe/operation_statistics.hpp"
@@ -41,6 +43,10 @@ class Observer {
   void straggles(int peer) noexcept { straggler_.store(peer, std::memory_order_relaxed); }
   /// The communicator failed, for good.
   void failed(const FailureNote& note) noexcept;
+  /// From now on operations run on a GPU as well, which is asked about them where there is a trace or a flight record
+  /// to be written. Until leave_gpu().
+  void watch_gpu(GpuSource source);
+  void leave_gpu() noexcept;
   /// Null when nothing is traced.
   [[nodiscard]] TraceRecorder* trace() noexcept { return trace_ ? &*trace_ : nullptr; }
 
@@ -56,6 +62,10 @@ class Observer {
   [[nodiscard]] MetricsSnapshot snapshot() const;
   void write_trace() noexcept;
   void write_record(const FailureNote& note, Ps now);
+  /// By the thread that watches the GPU.
+  void gpu_failed(const FailureNote& note) noexcept;
+  /// The last operations of host and GPU, of the first failure.
+  void write_flight(const FailureNote& note, Ps now);
 
   Identity who_;
   const Link* link_;
@@ -69,6 +79,9 @@ class Observer {
   std::optional<std::string> record_folder_;
   std::string trace_path_;
   std::optional<TraceRecorder> trace_;
+  std::atomic<bool> record_written_ = false;
+  std::size_t gpu_operations_kept_ = FlightRecord::kOperations;
+  std::unique_ptr<GpuWatcher> gpu_;
   std::vector<std::string> paths_;      ///< to each peer, as they were at the start
   std::optional<MetricsFile> metrics_;  ///< last: its thread reads all the others
 };

@@ -13,7 +13,7 @@ namespace tensorwire::comm {
 
 namespace {
 
-constexpr int kOperations = 1, kSteps = 2, kWrites = 3, kCompletions = 4;
+constexpr int kOperations = 1, kSteps = 2, kWrites = 3, kCompletions = 4, kGpu = 5;
 
 double realtime_us() {
   timespec now{};
@@ -48,6 +48,19 @@ class Lines {
         return slice(
             event, kCompletions, "completion", "sent",
             fmt::format(R"("operation":{},"segment":{},"step":{})", event.operation, event.number, event.step));
+    }
+  }
+
+  void add(const GpuLog& log, Ps now) {
+    metadata("thread_name", kGpu, "GPU");
+    for (const GpuOperation& operation : log.operations()) {
+      const bool done = operation.ended != 0;
+      const Ps ended = done ? operation.ended : now;
+      line(fmt::format(R"("ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":"gpu operation","name":"{} {}",)"
+                       R"("args":{{"number":{},{},"state":"{}"}})",
+                       who_.rank, kGpu, microseconds(operation.begun), microseconds(ended - operation.begun),
+                       name_of(kind_of(operation.entry)), format_bytes(operation.entry.bytes), operation.entry.number,
+                       operation.json_fields(), done ? "done" : "not over"));
     }
   }
 
@@ -110,15 +123,19 @@ class Lines {
 
 }  // namespace
 
-std::string trace_json(const TraceRecorder& recorder) {
+std::string trace_json(const TraceRecorder& recorder, const GpuLog* gpu) {
   const Identity& who = recorder.who();
   Lines lines{who};
   for (const TraceEvent& event : recorder.events()) lines.add(event);
+  if (gpu != nullptr) lines.add(*gpu, monotonic_now());
+  const std::string of_gpu = gpu == nullptr ? ""
+                                            : fmt::format(R"(,"gpu_operations_dropped":{},"gpu_clock_error_us":{})",
+                                                          gpu->dropped(), microseconds(gpu->clock_error()));
   const double origin = realtime_us() - static_cast<double>(monotonic_now()) / static_cast<double>(kMicrosecond);
   const std::string other = fmt::format(
       R"({{"producer":"tensorwire","version":1,"rank":{},"ranks":{},"communicator":{},"host":{},"process":{},)"
-      R"("clock_realtime_us":{:.3f},"events_dropped":{}}})",
-      who.rank, who.ranks, who.communicator, json_quoted(who.host), getpid(), origin, recorder.dropped());
+      R"("clock_realtime_us":{:.3f},"events_dropped":{}{}}})",
+      who.rank, who.ranks, who.communicator, json_quoted(who.host), getpid(), origin, recorder.dropped(), of_gpu);
   return "{\"displayTimeUnit\":\"ns\",\"otherData\":" + other + ",\"traceEvents\":[\n" + std::move(lines).take() +
          "\n]}\n";
 }

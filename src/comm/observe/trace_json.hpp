@@ -5,12 +5,14 @@
 
 #include <string>
 
+#include "comm/observe/gpu_log.hpp"
 #include "comm/observe/trace_recorder.hpp"
 
 namespace tensorwire::comm {
 
 /// Times are microseconds of this process's monotonic clock; "clock_realtime_us" in otherData is what the system's
 /// clock showed at its zero.
-[[nodiscard]] std::string trace_json(const TraceRecorder& recorder);
+/// @param gpu what ran on the rank's GPU, which becomes a track of its own; may be null
+[[nodiscard]] std::string trace_json(const TraceRecorder& recorder, const GpuLog* gpu = nullptr);
 
 }  // namespace tensorwire::comm
