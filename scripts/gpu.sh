@@ -88,6 +88,18 @@ nccl_over_hca() {
   done
 }
 
+# Tensorwire's operators, PyTorch's NCCL and symmetric memory, FlashInfer: beside each other in the same processes.
+beside_pytorch() {
+  local table here
+  if [[ $gpus -lt 2 ]] || ! python3 -c 'import torch' 2>/dev/null; then
+    echo 'PyTorch beside Tensorwire is left out: it takes two GPUs and PyTorch'
+    return
+  fi
+  table=$(companion torch_table.py) here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+  stage torch env PYTHONPATH="$here/python:$here/../python" TENSORWIRE_LIBRARY="$tree/lib/libtensorwire.so.0" \
+    python3 "$table" --processes "$1" --turns "$2" --json "$out/torch.json"
+}
+
 about() {
   date -u '+%F %T UTC'
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
@@ -119,6 +131,7 @@ benches() {
   done
   stage add-norm "$tree/bin/gpu_allreduce" --ways add-norm,tensorwire --turns "$turns" \
     --bytes 16384,65536,262144,1310720 --json "$out/add-norm.json"
+  beside_pytorch "$processes" "$turns"
   stage rdma "$tree/bin/gpu_rdma"
   stage round-trip "$tree/bin/gpu_round_trip"
   nccl_over_hca

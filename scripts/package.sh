@@ -18,7 +18,9 @@ if [[ ${3:-} == --gpu ]]; then
     strip -o "$stage/$name/bin/${program##*/}" "$build/$program"
   done
   cp scripts/gpu.sh "$stage/$name/dev"
-  cp scripts/gpu_hosts.sh bench/gpu/nccl_table.py "$stage/$name/bin/"
+  cp scripts/gpu_hosts.sh bench/gpu/{nccl,torch}_table.py "$stage/$name/bin/"
+  mkdir "$stage/$name/python"
+  cp -r python/tensorwire "$stage/$name/python/"
 fi
 chmod -R u=rwX,go=rX "$stage/$name"
 
