@@ -24,9 +24,11 @@ class TaskList {
     job_.peers.operation = operation;
   }
 
-  /// All ranks make this operation, with the same arguments.
+  /// All ranks make this operation, with the same arguments. What is only moved is bytes, whatever each rank calls them.
   void must_be_alike(std::uint64_t root = 0) noexcept {
-    job_.peers.operation.signature = signature_of(job_.peers.operation, root);
+    Operation asked = job_.peers.operation;
+    if (asked.op == 0) asked.dtype = 0;
+    job_.peers.operation.signature = signature_of(asked, root);
   }
 
   void send(int peer, const std::byte* in, std::size_t bytes) noexcept {

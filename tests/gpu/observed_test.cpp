@@ -6,6 +6,7 @@
 
 #include "base/clock.hpp"
 #include "gpu/api_ranks.hpp"
+#include "gpu/delay.hpp"
 
 namespace tensorwire::test {
 namespace {
@@ -84,7 +85,9 @@ TEST_F(Observed, ReplaysAreATrackOfTheTrace) {
       if (of_peer > kLateNs / 2000.0) ++waited_long;
     }
     EXPECT_EQ(seen + missed, kReplays * kPerGraph);
-    if (rank == 0) EXPECT_GE(waited_long, 1);
+    if (rank == 0) {
+      EXPECT_GE(waited_long, 1);
+    }
   }
 }
 
