@@ -24,7 +24,8 @@ class TaskList {
     job_.peers.operation = operation;
   }
 
-  /// All ranks make this operation, with the same arguments. What is only moved is bytes, whatever each rank calls them.
+  /// All ranks make this operation, with the same arguments. What is only moved is bytes, whatever each rank calls
+  /// them.
   void must_be_alike(std::uint64_t root = 0) noexcept {
     Operation asked = job_.peers.operation;
     if (asked.op == 0) asked.dtype = 0;
