@@ -32,14 +32,15 @@ class Observed : public ::testing::Test {
 };
 
 /// What takes part: memory, and a graph of four all-reduces.
-constexpr int kPerGraph = 4;
-constexpr std::size_t kCount = 100'000;
-void capture_graph(ApiRank& rank, const DeviceBytes& memory) {
+constexpr int kObservedPerGraph = 4;
+constexpr std::size_t kObservedCount = 100'000;
+void capture_observed(ApiRank& rank, const DeviceBytes& memory) {
   ASSERT_EQ(twCommInitGpu(rank.comm, rank.device), twSuccess) << rank.line();
   rank.crossing.wait();
   rank.capture(cudaStreamCaptureModeThreadLocal, [&] {
-    for (int i = 0; i < kPerGraph; ++i) {
-      const auto result = twAllReduce(memory.data(), memory.data(), kCount, twBfloat16, twSum, rank.comm, rank.stream);
+    for (int i = 0; i < kObservedPerGraph; ++i) {
+      const auto result =
+          twAllReduce(memory.data(), memory.data(), kObservedCount, twBfloat16, twSum, rank.comm, rank.stream);
       if (result != twSuccess) return result;
     }
     return twSuccess;
@@ -53,8 +54,8 @@ TEST_F(Observed, ReplaysAreATrackOfTheTrace) {
   ::setenv("TENSORWIRE_TRACE", (folder_ / "trace.%r.json").c_str(), 1);
   const Ps began = monotonic_now();
   as_api_ranks(2, [](ApiRank& rank) {
-    const DeviceBytes memory(kCount * 2);
-    capture_graph(rank, memory);
+    const DeviceBytes memory(kObservedCount * 2);
+    capture_observed(rank, memory);
     for (int i = 0; i < kReplays; ++i) {
       if (rank.rank == 1 && i == kReplays / 2) delay(kLateNs, rank.stream);
       rank.replay();
@@ -84,7 +85,7 @@ TEST_F(Observed, ReplaysAreATrackOfTheTrace) {
       EXPECT_LE(of_peer, took + 1);
       if (of_peer > kLateNs / 2000.0) ++waited_long;
     }
-    EXPECT_EQ(seen + missed, kReplays * kPerGraph);
+    EXPECT_EQ(seen + missed, kReplays * kObservedPerGraph);
     if (rank == 0) {
       EXPECT_GE(waited_long, 1);
     }
@@ -98,8 +99,8 @@ TEST_F(Observed, AFailureInAReplayWritesAFlightRecord) {
   as_api_ranks(
       2,
       [](ApiRank& rank) {
-        const DeviceBytes memory(kCount * 2);
-        capture_graph(rank, memory);
+        const DeviceBytes memory(kObservedCount * 2);
+        capture_observed(rank, memory);
         rank.replay();
         rank.synchronize();
         rank.crossing.wait();
@@ -123,10 +124,10 @@ TEST_F(Observed, AFailureInAReplayWritesAFlightRecord) {
     EXPECT_NE(Json::parse(line)["error"].get<std::string>().find("waited"), std::string::npos) << line;
     Json last;
     for (; std::getline(file, line); ++of_rank_0) last = Json::parse(line);
-    EXPECT_EQ(last.value("gpu_operation", 0), kPerGraph + 1);
+    EXPECT_EQ(last.value("gpu_operation", 0), kObservedPerGraph + 1);
     EXPECT_EQ(last.value("state", ""), "not over");
   }
-  EXPECT_GE(of_rank_0, kPerGraph + 1);
+  EXPECT_GE(of_rank_0, kObservedPerGraph + 1);
 }
 
 }  // namespace
