@@ -171,8 +171,9 @@ Verdict prove(const Study& study, const PlanFlags& flags) {
 
 std::string fabric_line(const Study& study) {
   const FabricCost& cost = study.cost;
-  return fmt::format("{}: {:.0f} Gb/s, {:.2f} us a hop, {:.2f} us + {:.2f} us of work for a message", study.fabric,
-                     cost.wire_bytes_per_us * 8 / 1000, cost.hop_us, cost.message_us, cost.arrival_us);
+  return fmt::format(
+      "{}: {:.0f} Gb/s, {:.2f} us to start, {:.2f} us a hop, {:.2f} us + {:.2f} us of work for a message", study.fabric,
+      cost.wire_bytes_per_us * 8 / 1000, cost.start_us, cost.hop_us, cost.message_us, cost.arrival_us);
 }
 
 void print_explanation(const Study& study, const PlanFlags& flags) {
@@ -207,6 +208,7 @@ nlohmann::json to_json(const Study& study, const PlanFlags& flags) {
                           {"fabric",
                            {{"source", study.fabric},
                             {"gbit_s", study.cost.wire_bytes_per_us * 8 / 1000},
+                            {"start_us", study.cost.start_us},
                             {"hop_us", study.cost.hop_us},
                             {"message_us", study.cost.message_us},
                             {"arrival_us", study.cost.arrival_us}}},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 
 namespace tensorwire::cli {
@@ -21,18 +22,21 @@ double predicted_us(const Timed& timed, std::uint32_t ranks, const FabricCost& c
 // Few parameters, a smooth error, and a start within a factor of ten: no more is needed.
 FabricCost fit(const std::vector<Timed>& times, std::uint32_t ranks, const FabricCost& start,
                std::uint64_t slot_payload_bytes, std::uint32_t depth) {
+  constexpr double kSmallError = 0.1;
+  // By the logarithm, so that twice as much is as bad as half; squared only where it is small, so that a time that the
+  // rest of the machine disturbed counts as one time, not as all of them.
   const auto error_of = [&](const FabricCost& cost) {
     double sum = 0;
     for (const Timed& timed : times) {
       if (timed.held_out || timed.us <= 0) continue;
       const double ratio = predicted_us(timed, ranks, cost, slot_payload_bytes, depth) / timed.us;
       if (ratio <= 0) return 1e30;
-      sum += (ratio - 1) * (ratio - 1) + (1 / ratio - 1) * (1 / ratio - 1);  // twice as much is as bad as half
+      sum += std::hypot(std::log(ratio), kSmallError);
     }
     return sum;
   };
-  constexpr std::array kFitted{&FabricCost::hop_us, &FabricCost::message_us, &FabricCost::arrival_us,
-                               &FabricCost::wire_bytes_per_us};
+  constexpr std::array kFitted{&FabricCost::start_us, &FabricCost::hop_us, &FabricCost::message_us,
+                               &FabricCost::arrival_us, &FabricCost::wire_bytes_per_us};
   constexpr double kLeastUs = 1e-3;
   FabricCost best = start;
   for (const auto parameter : kFitted) best.*parameter = std::max(best.*parameter, kLeastUs);
@@ -61,8 +65,8 @@ std::uint64_t one_shot_threshold(const std::vector<Timed>& times) {
   };
   std::map<std::uint64_t, Pair> by_size;
   for (const Timed& timed : times) {
-    if (timed.algorithm == collective::Algorithm::kOneShot) by_size[timed.bytes].one_shot = timed.us;
-    if (timed.algorithm == collective::Algorithm::kTwoShot) by_size[timed.bytes].two_shot = timed.us;
+    const bool one_shot = timed.algorithm == collective::Algorithm::kOneShot;
+    (one_shot ? by_size[timed.bytes].one_shot : by_size[timed.bytes].two_shot) = timed.us;
   }
   // One size that was measured badly must not decide: what counts is the sum of all that would be lost.
   const auto lost_at = [&](std::uint64_t threshold) {

@@ -141,7 +141,11 @@ std::uint64_t wire_bytes(std::uint64_t payload, std::uint32_t mtu) noexcept {
   return payload + packets * kAroundPacket + kReth + kImmediate;
 }
 
-Price price(const Plan& plan, const FabricCost& cost) { return Playback{plan, cost}.run(); }
+Price price(const Plan& plan, const FabricCost& cost) {
+  Price price = Playback{plan, cost}.run();
+  if (price.messages != 0) price.us += cost.start_us;
+  return price;
+}
 
 std::optional<Candidate> price_candidate(const Shape& shape, Algorithm algorithm, const FabricCost& cost,
                                          std::uint64_t slot_payload_bytes, std::uint32_t depth,
@@ -159,7 +163,8 @@ std::optional<Candidate> price_candidate(const Shape& shape, Algorithm algorithm
   candidate.price = price(first, cost);
   candidate.price.segments = candidate.cut.segments;
   const auto more = static_cast<double>(candidate.cut.segments - 1);
-  candidate.price.us += more * std::max(candidate.price.busy_us, candidate.price.us / depth);
+  const double once = candidate.price.messages != 0 ? cost.start_us : 0;
+  candidate.price.us += more * std::max(candidate.price.busy_us, (candidate.price.us - once) / depth);
   candidate.price.wire_bytes *= candidate.cut.segments;
   candidate.price.messages *= candidate.cut.segments;
   return candidate;

@@ -13,6 +13,7 @@ namespace tensorwire::collective {
 
 /// A fabric as `tensorwire tune` measures it. The defaults are a 100 Gb/s NIC with a processor that costs nothing.
 struct FabricCost {
+  double start_us = 0;                ///< once an operation: ranks do not begin at once, nor poll all the time before
   double hop_us = 2.0;                ///< from the post of an empty message until its arrival is seen
   double message_us = 0;              ///< work of the sender for each message
   double arrival_us = 0;              ///< work of the receiver for each message

@@ -65,6 +65,7 @@ Tuning read(const std::string& file, const toml::table& table) {
     value = static_cast<std::decay_t<decltype(value)>>(*read);
   };
   number("ranks", tuning.ranks);
+  number("start_us", tuning.cost.start_us);
   number("hop_us", tuning.cost.hop_us);
   number("message_us", tuning.cost.message_us);
   number("arrival_us", tuning.cost.arrival_us);
@@ -86,6 +87,7 @@ toml::table written(const Tuning& tuning) {
   const auto integer = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
   return toml::table{
       {"ranks", integer(tuning.ranks)},
+      {"start_us", tuning.cost.start_us},
       {"hop_us", tuning.cost.hop_us},
       {"message_us", tuning.cost.message_us},
       {"arrival_us", tuning.cost.arrival_us},

@@ -44,6 +44,32 @@ TEST(TuneFit, FindsTheParametersThatMadeTheTimes) {
   }
 }
 
+/// One-shot and two-shot of little take nearly the same: it is not the hops that cost.
+TEST(TuneFit, TellsTheStartFromTheHops) {
+  FabricCost truth;
+  truth.start_us = 90;
+  truth.hop_us = 8;
+  truth.wire_bytes_per_us = 900;
+  const FabricCost found = fit(times_of(truth, 2), 2, FabricCost{}, kSlot, 2);
+  EXPECT_NEAR(found.start_us, truth.start_us, truth.start_us * 0.15);
+  for (const Timed& timed : times_of(truth, 2)) {
+    EXPECT_NEAR(predicted_us(timed, 2, found, kSlot, 2), timed.us, timed.us * 0.1) << timed.bytes;
+  }
+}
+
+/// A fifth of the times are of a moment in which something else ran.
+TEST(TuneFit, DisturbedTimesDoNotMoveTheOthers) {
+  FabricCost truth;
+  truth.hop_us = 20;
+  truth.wire_bytes_per_us = 2000;
+  std::vector<Timed> times = times_of(truth, 2);
+  for (std::size_t i = 2; i < times.size(); i += 5) times[i].us *= 10;
+  const FabricCost found = fit(times, 2, FabricCost{}, kSlot, 2);
+  for (const Timed& timed : times_of(truth, 2)) {
+    EXPECT_NEAR(predicted_us(timed, 2, found, kSlot, 2), timed.us, timed.us * 0.2) << timed.bytes;
+  }
+}
+
 TEST(TuneFit, OneBadTimeDoesNotMoveTheThreshold) {
   std::vector<Timed> times;
   for (const std::uint64_t bytes : {1024, 2048, 4096, 8192, 16384}) {
@@ -74,6 +100,7 @@ TEST_F(TuneFile, KeepsOneEntryForEachTopology) {
   comm::Tuning tuning;
   tuning.ranks = 4;
   tuning.cost.hop_us = 12.5;
+  tuning.cost.start_us = 7.5;
   tuning.thresholds.one_shot_bytes = 4096;
   comm::save_tuning(file, "four", tuning);
   tuning.ranks = 2;
@@ -82,6 +109,7 @@ TEST_F(TuneFile, KeepsOneEntryForEachTopology) {
   const auto four = comm::load_tuning(file, "four");
   ASSERT_TRUE(four);
   EXPECT_EQ(four->cost.hop_us, 12.5);
+  EXPECT_EQ(four->cost.start_us, 7.5);
   EXPECT_EQ(four->thresholds.one_shot_bytes, 4096U);
   EXPECT_EQ(four->thresholds.one_shot_bytes_pair, collective::Thresholds{}.one_shot_bytes_pair) << "not of four ranks";
   const auto two = comm::find_tuning(file, 2);

@@ -56,6 +56,23 @@ TEST(Cost, ClosedFormsOfAnIdleFabric) {
   EXPECT_NEAR(priced(Algorithm::kTwoShot, 8, 256 << 10, nic(400)), 13.36, 0.1);
 }
 
+/// What an operation costs once is not paid again for each hop, nor for each segment.
+TEST(Cost, TheStartIsPaidOnce) {
+  FabricCost cost = nic(100);
+  const auto all_of = [&](Algorithm algorithm, std::uint64_t bytes) {
+    return price_candidate({2, bytes / 4, DType::kFloat32, Op::kSum}, algorithm, cost, 256 << 10, 2)->price.us;
+  };
+  const double one_hop = all_of(Algorithm::kOneShot, 1024);
+  const double two_hops = all_of(Algorithm::kTwoShot, 1024);
+  const double segments = all_of(Algorithm::kOneShot, 8 << 20);
+  const double alone = priced(Algorithm::kOneShot, 1, 1024, cost);
+  cost.start_us = 50;
+  EXPECT_DOUBLE_EQ(all_of(Algorithm::kOneShot, 1024), one_hop + 50);
+  EXPECT_DOUBLE_EQ(all_of(Algorithm::kTwoShot, 1024), two_hops + 50);
+  EXPECT_DOUBLE_EQ(all_of(Algorithm::kOneShot, 8 << 20), segments + 50);
+  EXPECT_DOUBLE_EQ(priced(Algorithm::kOneShot, 1, 1024, cost), alone) << "nobody else takes part";
+}
+
 TEST(Cost, EachParameterCosts) {
   const double free = priced(Algorithm::kTwoShot, 4, 64 << 10, nic(100));
   FabricCost cost = nic(100);
