@@ -20,8 +20,8 @@ struct Timed {
 [[nodiscard]] double predicted_us(const Timed& timed, std::uint32_t ranks, const collective::FabricCost& cost,
                                   std::uint64_t slot_payload_bytes, std::uint32_t depth);
 
-/// The start, the hop, the work for a message and the line rate that come nearest to the times, in proportion; the rest of `start`
-/// is kept as it was measured.
+/// The start, the hop, the work for a message and the line rate that come nearest to the times, in proportion; the rest
+/// of `start` is kept as it was measured.
 [[nodiscard]] collective::FabricCost fit(const std::vector<Timed>& times, std::uint32_t ranks,
                                          const collective::FabricCost& start, std::uint64_t slot_payload_bytes,
                                          std::uint32_t depth);
