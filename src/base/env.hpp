@@ -48,6 +48,7 @@ inline constexpr auto kVariables = std::to_array<Variable>({
     {"TENSORWIRE_SECRET", "none", "shared secret that every rank must prove to know at the rendezvous; never logged"},
     {"TENSORWIRE_SECRET_FILE", "none", "file whose first line is that secret"},
     {"TENSORWIRE_SOFT_LIBRARY", "lib/tensorwire/libibverbs.so.1 beside the program", "path of the user-space HCA drop-in"},
+    {"TENSORWIRE_STREAM_WAITS", "off", "all-reduces of GPUs between hosts of so many bytes and more (8MiB) wait for the host in the stream, by its memory operations, instead of in a kernel; off: none"},
     {"TENSORWIRE_TRACE", "none", "file that each rank writes a trace of its operations to, for Perfetto; %r, %c, %p as above"},
     {"TENSORWIRE_TRACE_EVENTS", "131072", "the last events that a trace keeps"},
     {"TENSORWIRE_TUNE", "tensorwire/tune.toml in $XDG_CONFIG_HOME or ~/.config", "file of what `tensorwire tune` measured, which sets the thresholds between algorithms; off: the built-in ones"},

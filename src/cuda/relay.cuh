@@ -124,6 +124,8 @@ class Relayed {
     store_word(&bell.count, count);
     store_word(&bell.bytes, job_.doorbell.bytes);
     store_word(&bell.what, round == 0 ? what : what & ~kBeginsOperation);
+    store_word(&bell.gate, job_.gate);
+    if (job_.gate != 0) close(job_.board->gates[job_.gate - 1]);
     store_word(&times(round).rung_ns, wall_clock_ns());
     release_word(&bell.sequence, number + 1);
   }
@@ -150,6 +152,13 @@ class Relayed {
   }
 
  private:
+  /// The host says that it failed before it opens all gates for good, so one of the two sees what the other does.
+  __device__ void close(Gate& gate) const {
+    auto& open = reinterpret_cast<volatile std::uint32_t&>(gate.open);
+    open = 0;
+    __threadfence_system();
+    if (load_word(&job_.board->release.failed) != 0) open = 1;
+  }
   [[nodiscard]] __device__ bool await_host(std::uint64_t number) {
     const std::uint64_t began = wall_clock_ns();
     std::uint64_t error = 0;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "base/time.hpp"
 #include "collective/types.hpp"
@@ -39,7 +40,8 @@ struct RelayOptions {
 struct RelayShard {
   const void* in = nullptr;
   void* out = nullptr;
-  std::size_t count = 0;  ///< at most Relay::most_shard_bytes()
+  std::size_t count = 0;    ///< at most Relay::most_shard_bytes()
+  std::uint32_t place = 0;  ///< 0, 1, 0, ... of one that follows another
   collective::DType dtype = collective::DType::kFloat32;
   collective::Op op = collective::Op::kSum;
   bool begins = true;               ///< an operation, of
@@ -55,6 +57,7 @@ struct Round {
   int root = 0;
   std::size_t count = 0;    ///< as collective::Shape counts
   bool begins = false;      ///< an operation, which may take several rounds
+  std::uint32_t gate = 0;   ///< as Doorbell::gate
   std::uint64_t bytes = 0;  ///< of the whole operation
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
@@ -90,6 +93,11 @@ class Relay {
   Status collect(const RelayShard& shard, Stream stream) noexcept;
   [[nodiscard]] std::size_t most_shard_bytes() const noexcept;
 
+  /// Tries whether streams can wait for the host without a kernel, also in graphs. Empty, or why not.
+  [[nodiscard]] std::string try_stream_waits();
+  /// From now on all-reduces of so many bytes and more wait so: the same on all ranks, and where it can be done.
+  void wait_in_stream_from(std::size_t bytes) noexcept;
+
   [[nodiscard]] std::uint32_t rails() const noexcept;
   /// The memory that a rail's rounds read and write: to be registered.
   [[nodiscard]] std::span<std::byte> windows_in(std::uint32_t rail) const noexcept;
@@ -108,6 +116,8 @@ class Relay {
   [[nodiscard]] std::optional<Failure> failure() const noexcept;
 
  private:
+  Status all_reduce_in_steps(const RelayShard& whole, Stream stream) noexcept;
+
   std::unique_ptr<RelayHolds> holds_;
 };
 

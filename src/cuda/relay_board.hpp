@@ -43,12 +43,20 @@ struct alignas(64) Doorbell {
   std::uint64_t count;     ///< elements, as collective::Shape counts them
   std::uint64_t bytes;     ///< of the whole operation
   std::uint64_t what;      ///< a packed Request
+  std::uint64_t gate;      ///< which of the board's is opened when it is done, from 1; 0: none
 };
 
 /// The first two words are loaded together, by the one thread that polls.
 struct alignas(64) Release {
   std::uint64_t done;    ///< the last round whose results are in its window
   std::uint64_t failed;  ///< a packed Failure: there will be no more. Written by the host
+};
+
+/// Where a stream waits for the results of a round: 0, or 1 once they are in their window, and for good after a
+/// failure. A kernel closes it when it rings. There are as many as rounds in flight, and whoever closes one comes after
+/// the wait at it on the stream: so graphs that hold them may be replayed.
+struct alignas(64) Gate {
+  std::uint32_t open = 1;
 };
 
 /// When the first block of a kernel was where, in a round; by the GPU's clock.
@@ -62,6 +70,7 @@ struct alignas(64) RelayTimes {
 struct RelayBoard {
   Release release;
   alignas(64) std::uint64_t error;  ///< a packed Failure. Written by kernels, once
+  Gate gates[kRelayWindows];
   Doorbell doorbells[kDoorbells];
   RelayTimes times[kDoorbells];
 };

@@ -32,7 +32,8 @@ struct RelayJob {
   RelayTensor out;
   std::uint64_t piece_bytes = 0;  ///< of each slice, and round: whole units
   std::uint64_t rounds = 0;
-  Doorbell doorbell{};  ///< all that is the same in every round
+  Doorbell doorbell{};     ///< all that is the same in every round
+  std::uint32_t gate = 0;  ///< as Doorbell::gate: what this kernel closes
   std::uint32_t element_bytes = 1;
   std::uint64_t bound_ns = 0;  ///< of one wait, by the GPU's wall clock
   std::uint32_t rank = 0;

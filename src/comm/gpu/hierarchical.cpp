@@ -70,8 +70,9 @@ std::vector<Hierarchical::Chunk> Hierarchical::chunks_of(const Call& call) const
   std::vector<Chunk> chunks;
   const auto add = [&](std::size_t at, std::size_t count, std::size_t own, bool is_whole) {
     std::byte* const to = out + at * element;
-    cuda::RelayShard mine{to + own * element, to + own * element,  count, call.dtype, call.op,
-                          chunks.empty(),     call.count * element};
+    const auto place = static_cast<std::uint32_t>(chunks.size() % 2);
+    const cuda::RelayShard mine{to + own * element, to + own * element,  count, place, call.dtype, call.op,
+                                chunks.empty(),     call.count * element};
     chunks.push_back({in + at * element, to, is_whole, mine});
   };
   for (std::size_t at = 0; at < shard; at += most) {

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <sstream>
 
+#include "base/bytes.hpp"
 #include "base/env.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -79,6 +80,7 @@ Proxied::Proxied(bootstrap::Group& group, int device, const CommOptions& options
     rails_.push_back({rail, Communicator::create(group, carrier_options(options, rail, rails_.size())), nullptr});
   }
   make_relay(device, options);
+  agree_on_stream_waits();
   const std::vector<int> cpus = proxy_cpus(pci_address_of(device));
   for (std::uint32_t rail = 0; rail < rails_.size(); ++rail) {
     rails_[rail].proxy = std::make_unique<Proxy>(*relay_, rail, *rails_[rail].carrier, cpus);
@@ -111,6 +113,25 @@ void Proxied::make_relay(int device, const CommOptions& options) {
                        refusal.empty() ? "another rank has them so" : refusal));
   relay_ = std::make_unique<cuda::Relay>(relay_options(group_, device, options, rails_.size(), false, divisor_));
   if (refusal = register_windows(); !refusal.empty()) throw Error{"register pinned memory", refusal};
+}
+
+void Proxied::agree_on_stream_waits() {
+  constexpr auto kNever = ~std::uint64_t{0};
+  const std::string asked = env::get("TENSORWIRE_STREAM_WAITS").value_or("off");
+  std::uint64_t from = asked == "off" ? kNever : env::get_bytes("TENSORWIRE_STREAM_WAITS", kNever);
+  if (from != kNever) {
+    const std::string why_not = relay_->try_stream_waits();
+    if (!why_not.empty()) {
+      from = kNever;
+      log_warn(fmt::format("large all-reduces wait in kernels, not in the stream: {}", why_not));
+    }
+  }
+  std::array<std::byte, sizeof from> mine{};
+  store_be64(mine.data(), from);
+  for (const auto& theirs : group_.all_gather(mine)) {
+    from = std::max(from, theirs.size() == mine.size() ? load_be64(theirs.data()) : kNever);
+  }
+  relay_->wait_in_stream_from(from);
 }
 
 std::string Proxied::register_windows() {

@@ -49,6 +49,8 @@ class Proxied {
   /// Empty, or why an HCA does not take its windows.
   [[nodiscard]] std::string register_windows();
   void forget_windows() noexcept;
+  /// Whether, and from which size on, all-reduces wait in the stream: as all ranks can.
+  void agree_on_stream_waits();
 
   bootstrap::Group& group_;
   const std::uint32_t divisor_;
