@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <random>
 #include <thread>
@@ -20,6 +21,7 @@ using collective::Op;
 struct Between {
   int ranks;
   int hosts = 1;
+  const char* stream_waits = "off";
 
   [[nodiscard]] const char* path() const { return hosts == 1 ? "proxy" : "hierarchical"; }
 };
@@ -29,7 +31,9 @@ class GpuProxy : public ::testing::TestWithParam<Between> {
   void SetUp() override {
     SKIP_WITHOUT_GPU();
     path_.emplace(GetParam().path(), GetParam().ranks, GetParam().hosts);
+    ::setenv("TENSORWIRE_STREAM_WAITS", GetParam().stream_waits, 1);
   }
+  void TearDown() override { ::unsetenv("TENSORWIRE_STREAM_WAITS"); }
 
  private:
   std::optional<OnPath> path_;
@@ -228,12 +232,44 @@ TEST_P(GpuProxy, AllReduceAddNormIsTheSumAndThenTheNorm) {
   });
 }
 
+/// That they are is seen in the captured graph: its nodes wait, not only its kernels.
+TEST(GpuStreamWaits, AreNodesOfAGraph) {
+  SKIP_WITHOUT_GPU();
+  const OnPath path("proxy", 2, 1);
+  ::setenv("TENSORWIRE_STREAM_WAITS", "64KiB", 1);
+  as_api_ranks(2, [](ApiRank& rank) {
+    ASSERT_EQ(twCommInitGpu(rank.comm, rank.device), twSuccess) << rank.line();
+    constexpr std::size_t kCount = 3'000'000;  // two windows and a part
+    const DeviceBytes memory(kCount * 2);
+    rank.crossing.wait();
+    rank.begin_capture(cudaStreamCaptureModeThreadLocal);
+    ASSERT_EQ(twAllReduce(memory.data(), memory.data(), kCount, twBfloat16, twSum, rank.comm, rank.stream), twSuccess);
+    cudaGraph_t graph = nullptr;
+    expect_ok(cudaStreamEndCapture(rank.stream, &graph), "end capture");
+    std::size_t size = 0;
+    expect_ok(cudaGraphGetNodes(graph, nullptr, &size), "nodes");
+    std::vector<cudaGraphNode_t> nodes(size);
+    expect_ok(cudaGraphGetNodes(graph, nodes.data(), &size), "nodes");
+    const auto kernels = std::ranges::count_if(nodes, [](cudaGraphNode_t node) {
+      cudaGraphNodeType type = cudaGraphNodeTypeCount;
+      return cudaGraphNodeGetType(node, &type) == cudaSuccess && type == cudaGraphNodeTypeKernel;
+    });
+    EXPECT_EQ(kernels, 6);
+    EXPECT_EQ(size, 9U);  // and three waits
+    expect_ok(cudaGraphDestroy(graph), "destroy");
+  });
+  ::unsetenv("TENSORWIRE_STREAM_WAITS");
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuProxy,
                          ::testing::Values(Between{2}, Between{3}, Between{4}, Between{4, 2}, Between{8, 2},
-                                           Between{6, 3}),
+                                           Between{6, 3}, Between{2, 1, "64KiB"}, Between{3, 1, "64KiB"},
+                                           Between{4, 2, "64KiB"}, Between{6, 3, "64KiB"}),
                          [](const auto& way) {
                            const Between between = way.param;
-                           return between.path() + std::to_string(between.ranks) + "on" + std::to_string(between.hosts);
+                           return between.path() + std::to_string(between.ranks) + "on" +
+                                  std::to_string(between.hosts) +
+                                  (between.stream_waits[0] == 'o' ? "" : "waitInStream");
                          });
 
 }  // namespace
