@@ -37,6 +37,7 @@ int Group::rank() const noexcept { return hub_->rank(); }
 int Group::world_size() const noexcept { return static_cast<int>(hub_->hosts().size()); }
 int Group::local_rank() const noexcept { return local_rank_; }
 const std::string& Group::host(int rank) const { return hub_->hosts().at(static_cast<std::size_t>(rank)); }
+std::string Group::address(int rank) const { return hub_->address_of(rank); }
 std::string Group::name(int rank) const { return fmt::format("rank {} on {}", rank, host(rank)); }
 
 std::vector<Bytes> Group::all_gather(std::span<const std::byte> mine) {

@@ -70,6 +70,9 @@ class Group {
   [[nodiscard]] int local_rank() const noexcept;
   /// The host name of a rank as it gave it at join.
   [[nodiscard]] const std::string& host(int rank) const;
+  /// Where this rank reached another one when they met, as "10.0.0.7"; empty where it does not know. Rank 0 and the
+  /// others know of each other; of the rest all but rank 0 know what that saw.
+  [[nodiscard]] std::string address(int rank) const;
   /// "rank 3 on gpu07"
   [[nodiscard]] std::string name(int rank) const;
 

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -133,6 +134,14 @@ void Hub::throw_failed(CallKind during) const {
   throw Error{std::string{to_string(during)},
               fmt::format("rank {} on {} failed: {}", failure_->rank, failure_->host, failure_->reason),
               "Look at its log"};
+}
+
+std::string Hub::address_of(int rank) const {
+  const Lock lock{mutex_};
+  const auto peer = std::ranges::find_if(peers_, [&](const Peer& other) { return other.link.rank == rank; });
+  if (peer != peers_.end()) return peer->open() ? remote_address(peer->link.socket).text() : std::string{};
+  const auto at = static_cast<std::size_t>(rank);
+  return at < doors_.size() && doors_[at].length() != 0 ? doors_[at].text() : std::string{};
 }
 
 std::optional<FailedRank> Hub::failed_rank() const {

@@ -49,6 +49,7 @@ class Hub {
   [[nodiscard]] std::vector<Report> reports(std::uint16_t topic) const;
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] std::string address_of(int rank) const;
   [[nodiscard]] const std::vector<std::string>& hosts() const noexcept { return hosts_; }
 
  private:

@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/bytes.hpp"
 #include "base/error.hpp"
+#include "base/host_identity.hpp"
 #include "base/log.hpp"
 #include "bootstrap/group.hpp"
 #include "comm/verbs_link.hpp"
@@ -23,13 +25,26 @@ constexpr std::size_t kLaneAddressesAt = 16;
 constexpr std::uint32_t kInlineBytes = 256;
 constexpr std::uint32_t kMostPieces = 2;
 
+/// Who is on other hosts, and where, as far as a device is chosen by that. A collective call.
+verbs::DeviceWish with_peers(bootstrap::Group& group, verbs::DeviceWish wish) {
+  std::array<std::byte, 8> mine{};
+  store_be64(mine.data(), host_identity());
+  const auto all = group.all_gather(mine);
+  for (std::size_t rank = 0; rank < all.size() && !wish.peer_elsewhere; ++rank) {
+    if (std::ranges::equal(all[rank], mine)) continue;
+    wish.has_peers_elsewhere = true;
+    wish.peer_elsewhere = verbs::parse_gid(group.address(static_cast<int>(rank)));
+  }
+  return wish;
+}
+
 }  // namespace
 
 VerbsLink::VerbsLink(bootstrap::Group& group, const LinkSetup& setup, const VerbsLinkOptions& options)
     : setup_(setup),
       lanes_per_peer_(options.queue_pairs_per_peer),
       dscp_(options.dscp),
-      context_(verbs::Context::open(options.device)),
+      context_(verbs::Context::open(with_peers(group, options.device))),
       domain_(verbs::ProtectionDomain::create(context_)),
       user_memory_(domain_) {
   verbs::MemorySpan scratch;

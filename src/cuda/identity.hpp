@@ -1,17 +1,13 @@
 // What tells hosts and GPUs from others, as numbers that ranks compare.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace tensorwire::cuda {
 
-/// Of any bytes; never 0.
-[[nodiscard]] std::uint64_t identity_of(std::span<const std::byte> bytes) noexcept;
-/// Boot id and network namespace: containers of one host with namespaces of their own need not reach each other's files
-/// and sockets. TENSORWIRE_HOSTID says that they do: a name, or, where one process has ranks of several, names with
-/// commas between them, of which `rank`'s is taken.
+/// As base/host_identity.hpp; containers of one host with namespaces of their own need not reach each other's files and
+/// sockets. TENSORWIRE_HOSTID says that they do: a name, or, where one process has ranks of several, names with commas
+/// between them, of which `rank`'s is taken. @throws Error
 [[nodiscard]] std::uint64_t host_identity(int rank);
 /// The UUID of a GPU. @throws Error
 [[nodiscard]] std::uint64_t gpu_identity(int device);

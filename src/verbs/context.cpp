@@ -68,27 +68,29 @@ OpenedContext open_named(const Library& library, const std::string& name) {
   return context;
 }
 
-/// The name of the device to use when only the library is chosen. The user-space HCA has one device per interface: the
-/// one on the route to the peer; its first is loopback.
-std::string default_device(const Library& library, const std::optional<Route>& route) {
+std::vector<SoftDeviceFacts> soft_devices(const Library& library, const std::vector<std::string>& names) {
+  std::vector<SoftDeviceFacts> devices;
+  for (const std::string& name : names) {
+    const OpenedContext context = open_named(library, name);
+    SoftDeviceFacts& device = devices.emplace_back(SoftDeviceFacts{name, {}});
+    ibv_port_attr port{};
+    if (query_port(library, context.get(), 1, port) != 0) continue;
+    for (const GidFacts& entry : read_gid_table(library, context.get(), 1, port.gid_tbl_len)) {
+      device.addresses.push_back({entry.gid, entry.netdev});
+    }
+  }
+  return devices;
+}
+
+/// The name of the device to use when only the library is chosen.
+std::string default_device(const Library& library, const std::optional<Route>& route, bool has_peers_elsewhere) {
   const std::vector<std::string> names = DeviceList{library}.names();
   if (names.empty()) {
     throw Error{"choose a device of " + library.path(), "it lists none",
                 "Give this host a network interface with an IP address that is up"};
   }
-  if (!library.is_soft() || !route || route->netdev == "lo") return names.front();
-  for (std::size_t i = 1; i < names.size(); ++i) {
-    const OpenedContext context = open_named(library, names[i]);
-    ibv_port_attr port{};
-    if (query_port(library, context.get(), 1, port) != 0) continue;
-    for (const GidFacts& entry : read_gid_table(library, context.get(), 1, port.gid_tbl_len)) {
-      if (entry.gid == route->source || (!route->netdev.empty() && entry.netdev == route->netdev)) return names[i];
-    }
-  }
-  throw Error{"choose a device of the user-space HCA",
-              fmt::format("none is on {}, the interface that routes to the peer",
-                          route->netdev.empty() ? to_string(route->source) : route->netdev),
-              "Name one with --device softN"};
+  if (!library.is_soft() || (!route && !has_peers_elsewhere)) return names.front();
+  return choose_soft_device(soft_devices(library, names), route ? &*route : nullptr, has_peers_elsewhere);
 }
 
 std::shared_ptr<const Library> library_for(const DeviceAndPort& asked, std::string& device, std::string& reason) {
@@ -128,7 +130,8 @@ std::shared_ptr<Context> Context::open_on(std::shared_ptr<const Library> library
   const DeviceAndPort asked = parse_device(wish.device);
   const std::optional<Route> route = wish.route_to ? route_to(*wish.route_to) : std::nullopt;
   const bool first_of_soft = asked.device.empty() || asked.device == "soft";
-  const std::string name = first_of_soft ? default_device(*library, route) : asked.device;
+  const std::optional<Route> way = !route && wish.peer_elsewhere ? route_to(*wish.peer_elsewhere) : route;
+  const std::string name = first_of_soft ? default_device(*library, way, wish.has_peers_elsewhere) : asked.device;
 
   OpenedContext opened = open_named(*library, name);
   std::shared_ptr<Context> context{new Context{library, opened.release()}};

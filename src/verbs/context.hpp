@@ -21,6 +21,10 @@ struct DeviceWish {
   std::string device;            ///< "", "soft", "soft1", "mlx5_0" or "mlx5_0:2" (port after the colon)
   std::optional<int> gid_index;  ///< --gid-index or TENSORWIRE_GID_INDEX
   std::optional<Gid> route_to;   ///< a peer's address: prefer the GID whose interface routes to it
+
+  // Where peers are on other hosts, no automatic choice is a device of the loopback interface.
+  bool has_peers_elsewhere = false;
+  std::optional<Gid> peer_elsewhere = std::nullopt;  ///< an address of one, where it is known
 };
 
 /// What happened to a device since it was last asked.

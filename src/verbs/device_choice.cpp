@@ -11,6 +11,7 @@ namespace tensorwire::verbs {
 namespace {
 
 constexpr std::string_view kSoftPrefix = "soft";
+constexpr std::string_view kLoopback = "lo";
 
 std::string names_of(std::span<const DeviceFacts> devices) {
   std::string text;
@@ -45,6 +46,33 @@ DeviceChoice asked_for(std::span<const DeviceFacts> devices, std::string_view wa
 bool is_soft_name(std::string_view name) noexcept {
   if (!name.starts_with(kSoftPrefix)) return false;
   return std::ranges::all_of(name.substr(kSoftPrefix.size()), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::string choose_soft_device(std::span<const SoftDeviceFacts> devices, const Route* route, bool has_peers_elsewhere) {
+  const std::string what = "choose a device of the user-space HCA";
+  if (devices.empty()) throw Error{what, "there is none"};
+  const bool is_local = route != nullptr && route->netdev == kLoopback;
+  if ((route == nullptr || is_local) && !has_peers_elsewhere) return devices.front().name;
+  const auto is_loopback = [](const SoftDeviceFacts& device) {
+    return std::ranges::any_of(device.addresses, [](const auto& address) { return address.netdev == kLoopback; });
+  };
+  const auto is_on_route = [&](const SoftDeviceFacts& device) {
+    return std::ranges::any_of(device.addresses, [&](const auto& address) {
+      return address.gid == route->source || (!route->netdev.empty() && address.netdev == route->netdev);
+    });
+  };
+  for (const SoftDeviceFacts& device : devices) {
+    if (is_loopback(device)) continue;
+    if (route == nullptr || is_local || is_on_route(device)) return device.name;
+  }
+  if (route == nullptr || is_local) {
+    throw Error{what, "peers are on other hosts, and there is only that of the loopback interface",
+                "Give this host a network interface with an IP address that is up"};
+  }
+  throw Error{what,
+              fmt::format("none is on {}, the interface that routes to the peer",
+                          route->netdev.empty() ? to_string(route->source) : route->netdev),
+              "Name one with --device softN"};
 }
 
 DeviceChoice choose_device(std::span<const DeviceFacts> system_devices, std::string_view wanted) {

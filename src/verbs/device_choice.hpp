@@ -10,6 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "verbs/gid.hpp"
+#include "verbs/route.hpp"
+
 namespace tensorwire::verbs {
 
 /// A device as the system's library lists it. `problem` is why it cannot be used ("port 1 is DOWN", "open failed:
@@ -34,5 +37,21 @@ struct DeviceChoice {
 /// @throws Error when a device is there but none is usable (each with its problem), or the one asked for is unknown or
 /// unusable.
 [[nodiscard]] DeviceChoice choose_device(std::span<const DeviceFacts> system_devices, std::string_view wanted);
+
+/// A device of the user-space HCA, which has one for each interface; the first is loopback's.
+struct SoftDeviceFacts {
+  struct Address {
+    Gid gid;
+    std::string netdev;
+  };
+  std::string name;
+  std::vector<Address> addresses;
+};
+
+/// The one on the route to a peer. Where the route is not known, the first; but where peers are on other hosts, the
+/// first that is not loopback's.
+/// @throws Error when no device is on the route, or there is only loopback's and peers are elsewhere
+[[nodiscard]] std::string choose_soft_device(std::span<const SoftDeviceFacts> devices, const Route* route,
+                                             bool has_peers_elsewhere);
 
 }  // namespace tensorwire::verbs

@@ -1,6 +1,7 @@
 // The rules that choose device and GID: pure functions of plain facts.
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -152,6 +153,36 @@ TEST(DeviceChoice, SoftNames) {
   EXPECT_FALSE(is_soft_name("softroce"));
   EXPECT_FALSE(is_soft_name("rxe0"));
   EXPECT_FALSE(is_soft_name(""));
+}
+
+std::string soft_choice(const Route* route, bool has_peers_elsewhere, std::size_t devices = 3) {
+  const std::vector<SoftDeviceFacts> all{{"soft0", {{gid("127.0.0.1"), "lo"}}},
+                                         {"soft1", {{gid("10.0.0.7"), "eth0"}, {gid("fe80::7"), "eth0"}}},
+                                         {"soft2", {{gid("10.1.0.7"), "eth1"}}}};
+  try {
+    return choose_soft_device(std::span(all).first(devices), route, has_peers_elsewhere);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(SoftDeviceChoice, IsLoopbackOnlyWhereAllPeersAreOnThisHost) {
+  const Route local{gid("127.0.0.1"), "lo"};
+  EXPECT_EQ(soft_choice(nullptr, false), "soft0");
+  EXPECT_EQ(soft_choice(&local, false), "soft0");
+  EXPECT_EQ(soft_choice(nullptr, true), "soft1");
+  EXPECT_EQ(soft_choice(&local, true), "soft1");
+  EXPECT_HAS(soft_choice(nullptr, true, 1), "peers are on other hosts");
+}
+
+TEST(SoftDeviceChoice, IsOnTheRouteToThePeer) {
+  const Route by_interface{gid("10.1.0.200"), "eth1"};
+  const Route by_address{gid("10.0.0.7"), ""};
+  const Route nowhere{gid("10.5.0.7"), "eth5"};
+  EXPECT_EQ(soft_choice(&by_interface, true), "soft2");
+  EXPECT_EQ(soft_choice(&by_interface, false), "soft2");
+  EXPECT_EQ(soft_choice(&by_address, true), "soft1");
+  EXPECT_HAS(soft_choice(&nowhere, true), "none is on eth5");
 }
 
 }  // namespace
