@@ -110,12 +110,26 @@ tests() {
   local epochs=1000000 mistaken=100000
   if $quick; then epochs=50000; fi  # one of the mistakes took 55,808 epochs to show
   stage tests "$tree/bin/test_gpu" --gtest_brief=1
+  hosts_tests
   stage litmus "$tree/bin/gpu_litmus" --epochs "$epochs" --mistakes "$mistaken"
   # It runs one kernel at a time on a GPU, so ranks that share one would wait for each other in vain.
   if [[ $gpus -ge 2 ]] && command -v compute-sanitizer >/dev/null; then
     stage memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$tree/bin/test_gpu" --gtest_brief=1 \
       --gtest_filter='Ranks/AllReduce.AnyAlignment*/0:Ranks/AddNorm*/0:Ranks/Messages.*/0:Ways/GpuApi.Every*2'
   fi
+}
+
+# The paths between hosts from one network namespace to another: each test sees by counters that its tensors left as packets.
+hosts_tests() {
+  if [[ $EUID -ne 0 ]] || ! command -v ip >/dev/null; then
+    echo 'tests between two network namespaces are left out: they need root and iproute2'
+    return
+  fi
+  local filter='Ranks/GpuProxy.*proxy2on1*:Ranks/GpuProxy.*hierarchical4on2*:Ways/GpuApi.*proxy2:Ways/GpuApi.*hierarchical4'
+  stage hosts-tests timeout 900 env TW_GPU_TEST_HOSTS=1 "$(companion gpu_hosts.sh)" "$tree/bin/test_gpu" --gtest_brief=1 \
+    --gtest_filter="$filter"
+  stage hosts-tests-rails timeout 300 env TW_GPU_TEST_HOSTS=1 TENSORWIRE_RAILS=soft1,soft2 "$(companion gpu_hosts.sh)" \
+    "$tree/bin/test_gpu" --gtest_brief=1 --gtest_filter='Ranks/GpuProxy.*4on2'
 }
 
 benches() {

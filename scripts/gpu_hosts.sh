@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a program as one rank in each of two network namespaces that a veth pair joins: two hosts on one machine. Needs root
-# and iproute2. {rank} in the arguments becomes 0 and 1. The environment says the rank as torchrun does, and names the
-# first of four user-space HCAs of the veth; NCCL takes them for two hosts.
+# and iproute2. {rank} in the arguments becomes 0 and 1. The environment says the rank as torchrun does; NCCL takes them for two
+# hosts. Of the four user-space HCAs of the veth, soft1 to soft4, the one on the route to the other is chosen.
 # usage: gpu_hosts.sh PROGRAM ARGUMENTS...
 set -euo pipefail
 
@@ -29,7 +29,7 @@ done
 
 pids=()
 for rank in 0 1; do
-  RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=10.77.0.1 MASTER_PORT=29507 TENSORWIRE_DEVICE=soft1 \
+  RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=10.77.0.1 MASTER_PORT=29507 \
     NCCL_HOSTID=host$rank ip netns exec "${names[$rank]}" "${@//\{rank\}/$rank}" &
   pids+=($!)
 done

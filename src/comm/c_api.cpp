@@ -201,6 +201,8 @@ twResult_t twCommGetStats(twComm_t comm, twStats_t* stats) {
       const cuda::Communicator::Journal of_gpu = comm->gpu()->journal();
       stats->operations += of_gpu.operations;
       stats->bytes += of_gpu.bytes;
+      stats->bytesWritten += comm->gpu()->carried().bytes_written;
+      stats->bytesCopied += comm->gpu()->carried().bytes_copied;
     }
     return twSuccess;
   });

@@ -43,13 +43,18 @@ bool Communicator::State::register_output(void* address, std::size_t bytes) noex
   return refuse(error.what());
 }
 
+collective::RunnerCounters Communicator::State::counters() const noexcept {
+  collective::RunnerCounters counters = runner_->counters();
+  if (options_.moves_only) counters.bytes_copied = 0;  // it was asked to, and left it to the caller
+  counters.bytes_copied += staging_.copied();
+  return counters;
+}
+
 CommStats Communicator::State::stats() const {
   CommStats stats;
   stats.operations = operation_sequence_ + exchanges_;
   stats.bytes = bytes_moved_;
-  stats.runner = runner_->counters();
-  if (options_.moves_only) stats.runner.bytes_copied = 0;  // it was asked to, and left it to the caller
-  stats.runner.bytes_copied += staging_.copied();
+  stats.runner = counters();
   stats.sizes = observer_->sizes();
   stats.device = observer_->device();
   stats.retransmissions = retransmissions(stats.device);
@@ -106,6 +111,7 @@ std::shared_ptr<const bootstrap::MeetingPlaces> Communicator::meeting_places() c
 }
 const CommError* Communicator::error() const noexcept { return state_->error(); }
 CommStats Communicator::stats() const { return state_->stats(); }
+collective::RunnerCounters Communicator::counters() const noexcept { return state_->counters(); }
 std::optional<std::uint64_t> Communicator::device_counter(std::string_view name) const {
   return state_->link().device_counter(name);
 }

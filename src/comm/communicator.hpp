@@ -182,6 +182,8 @@ class Communicator {
   [[nodiscard]] const CommError* error() const noexcept;
   /// What was counted so far; a set-up call: it allocates.
   [[nodiscard]] CommStats stats() const;
+  /// The runner's part of them, at the cost of a few loads.
+  [[nodiscard]] collective::RunnerCounters counters() const noexcept;
   /// Operations run on this rank's GPU as well, from now on until leave_gpu(): traces and flight records tell of them.
   void watch_gpu(GpuSource source);
   void leave_gpu() noexcept;

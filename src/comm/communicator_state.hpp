@@ -45,6 +45,7 @@ class Communicator::State final : public TracedActions {
   void abort(const std::string& reason) noexcept;
   void retire(const std::string& why) noexcept;
   [[nodiscard]] CommStats stats() const;
+  [[nodiscard]] collective::RunnerCounters counters() const noexcept;
   [[nodiscard]] std::string describe() const;
 
   [[nodiscard]] const CommError* error() const noexcept { return error_ ? &*error_ : nullptr; }

@@ -1,10 +1,13 @@
 #include "gpu/api_ranks.hpp"
 
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <string_view>
 #include <thread>
 
 #include "gpu/delay.hpp"
+#include "gpu/host_process.hpp"
 
 namespace tensorwire::test {
 
@@ -38,7 +41,7 @@ void ApiRank::capture(cudaStreamCaptureMode mode, const std::function<twResult_t
 
 OnPath::OnPath(const char* path, int ranks, int hosts) {
   ::setenv("TENSORWIRE_PATH", path, 1);
-  if (hosts == 1) return;
+  if (hosts == 1 || HostProcess::get() != nullptr) return;
   std::string names;
   for (int rank = 0; rank < ranks; ++rank)
     names += (rank > 0 ? ",host" : "host") + std::to_string(rank * hosts / ranks);
@@ -49,13 +52,61 @@ OnPath::~OnPath() {
   ::unsetenv("TENSORWIRE_HOSTID");
 }
 
+namespace {
+
+/// The ranks of this process: [first, last).
+struct Own {
+  int first;
+  int last;
+};
+Own own_of(int ranks) {
+  HostProcess* const process = HostProcess::get();
+  if (process == nullptr) return {0, ranks};
+  const int each = ranks / process->hosts();
+  EXPECT_EQ(each * process->hosts(), ranks) << "not for so many processes";
+  return {process->host() * each, (process->host() + 1) * each};
+}
+
+twUniqueId shared_id() {
+  twUniqueId id{};
+  HostProcess* const process = HostProcess::get();
+  if (process == nullptr || process->host() == 0) {
+    EXPECT_EQ(twGetUniqueId(&id), twSuccess) << twGetLastError(nullptr);
+  }
+  if (process == nullptr) return id;
+  const auto all = process->exchange(std::as_bytes(std::span(&id, 1)));
+  std::memcpy(&id, all[0].data(), sizeof id);
+  return id;
+}
+
+/// Between hosts the tensors left this one, as packets, and no CPU copied them. After an error nothing is claimed.
+void expect_packets(const ApiRank& rank, std::uint64_t sent_before) {
+  const twComm_t comm = rank.comm;
+  twResult_t state = twInternalError;
+  twStats_t stats;
+  const char* path = "";
+  if (twCommGetAsyncError(comm, &state) != twSuccess || state != twSuccess) return;
+  ASSERT_EQ(twCommGetStats(comm, &stats), twSuccess) << twGetLastError(comm);
+  ASSERT_EQ(twCommGpuPath(comm, &path), twSuccess);
+  if (std::string_view(path) != "proxy" && std::string_view(path) != "hierarchical") return;
+  EXPECT_GE(HostProcess::bytes_sent() - sent_before, stats.bytesWritten);
+  if (!rank.copies_by_cpu) {
+    EXPECT_EQ(stats.bytesCopied, 0U);
+  }
+  ::testing::Test::RecordProperty("bytesWritten", std::to_string(stats.bytesWritten));
+}
+
+}  // namespace
+
 void as_api_ranks(int ranks, const std::function<void(ApiRank&)>& body, twConfig_t config) {
   config.device = "soft";
-  twUniqueId id;
-  ASSERT_EQ(twGetUniqueId(&id), twSuccess) << twGetLastError(nullptr);
-  Crossing crossing(ranks);
+  const twUniqueId id = shared_id();
+  HostProcess* const process = HostProcess::get();
+  const Own own = own_of(ranks);
+  Crossing crossing(own.last - own.first, process != nullptr ? [=] { process->barrier(); } : std::function<void()>{});
+  const std::uint64_t sent_before = HostProcess::bytes_sent();
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = own.first; rank < own.last; ++rank) {
     threads.emplace_back([&, rank] {
       try {
         const int device = rank % gpu_count();
@@ -69,6 +120,7 @@ void as_api_ranks(int ranks, const std::function<void(ApiRank&)>& body, twConfig
           ApiRank self{rank, ranks, device, stream, comm, crossing};
           body(self);
           self.synchronize();
+          if (process != nullptr) expect_packets(self, sent_before);
         }
         crossing.wait();
         EXPECT_EQ(twCommDestroy(comm), twSuccess);

@@ -36,6 +36,7 @@ struct ApiRank {
     void operator()(cudaGraphExec_t made) const { cudaGraphExecDestroy(made); }
   };
   std::unique_ptr<CUgraphExec_st, DestroyGraph> graph{};
+  bool copies_by_cpu = false;  ///< the test makes calls for which that is right
 };
 
 /// TENSORWIRE_PATH, and ranks that are spread over so many hosts, as consecutive ones; for as long as it lives.

@@ -92,6 +92,7 @@ TEST_P(GpuApi, RefusesWhatMakesNoSense) {
   as_api_ranks(GetParam().ranks, [](ApiRank& rank) {
     ASSERT_EQ(twCommInitGpu(rank.comm, rank.device), twSuccess) << rank.line();
     const DeviceBytes memory(400);
+    rank.copies_by_cpu = true;
     std::vector<float> host(100, 1.0F);
     EXPECT_EQ(twAllReduce(memory.data(), host.data(), 100, twFloat32, twSum, rank.comm, rank.stream),
               twInvalidArgument);
@@ -169,6 +170,7 @@ void every_call(ApiRank& rank) {
   ASSERT_EQ(twReduceScatter(send, recv, kCount, twFloat32, twMax, rank.comm, rank.stream), twSuccess) << rank.line();
   EXPECT_EQ(got()[3], 1000.0F * static_cast<float>(ranks - 1 + me) + 3);
   ASSERT_EQ(twBarrier(rank.comm, rank.stream), twSuccess) << rank.line();
+  rank.copies_by_cpu = true;
   // Everybody sends to the right before it receives from the left: only a group can.
   const int right = (rank.rank + 1) % rank.ranks, left = (rank.rank + rank.ranks - 1) % rank.ranks;
   ASSERT_EQ(twGroupStart(), twSuccess);

@@ -25,6 +25,7 @@ void Crossing::wait() {
   std::unique_lock lock(mutex_);
   const std::uint64_t turn = turn_;
   if (++here_ == ranks_) {
+    if (beyond_) beyond_();
     here_ = 0;
     ++turn_;
     all_here_.notify_all();

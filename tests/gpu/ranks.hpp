@@ -28,7 +28,8 @@ void expect_ok(cudaError_t error, const char* what);
 /// Where the threads of a test wait for each other; ends the test's wait after a minute.
 class Crossing {
  public:
-  explicit Crossing(int ranks) : ranks_(ranks) {}
+  /// @param beyond what the last of them does before all go on: waits for those of other processes
+  explicit Crossing(int ranks, std::function<void()> beyond = {}) : ranks_(ranks), beyond_(std::move(beyond)) {}
   void wait();
   /// Everyone's bytes to everyone: a cuda::Exchange.
   std::vector<cuda::Bytes> exchange(int rank, std::span<const std::byte> mine);
@@ -37,6 +38,7 @@ class Crossing {
   std::mutex mutex_;
   std::condition_variable all_here_;
   int ranks_;
+  std::function<void()> beyond_;
   int here_ = 0;
   std::uint64_t turn_ = 0;
   std::vector<cuda::Bytes> given_;

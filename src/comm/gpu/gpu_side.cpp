@@ -145,6 +145,12 @@ class CudaSide final : public GpuSide {
     if (hierarchical_ != nullptr) add(hierarchical_->first_proxy());
     return journal;
   }
+  [[nodiscard]] Carried carried() const noexcept override {
+    Carried all;
+    if (proxied_ != nullptr) all += proxied_->carried();
+    if (hierarchical_ != nullptr) all += hierarchical_->carried();
+    return all;
+  }
   void abort(int peer) noexcept override {
     if (communicator_ != nullptr) communicator_->abort(peer);
     if (hierarchical_ != nullptr) hierarchical_->abort(peer);

@@ -9,6 +9,7 @@
 
 #include "bootstrap/group.hpp"
 #include "comm/communicator.hpp"
+#include "comm/gpu/carried.hpp"
 #include "cuda/communicator.hpp"
 
 namespace tensorwire::comm {
@@ -53,6 +54,8 @@ class GpuSide {
 
   /// What ran on the GPU, replays of graphs among it. Asks the GPU.
   [[nodiscard]] virtual cuda::Communicator::Journal journal() const = 0;
+  /// What of it went by proxies.
+  [[nodiscard]] virtual Carried carried() const noexcept = 0;
   /// Ends what is under way, here and on the other ranks: `peer` is to blame, or this rank gives up.
   virtual void abort(int peer) noexcept = 0;
   /// Why the operations are over; nothing while all is well.

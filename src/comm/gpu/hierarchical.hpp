@@ -38,6 +38,7 @@ class Hierarchical {
 
   /// As the first rail between hosts counts: it takes part in every operation.
   [[nodiscard]] const Proxy& first_proxy() const noexcept { return outer_->first_proxy(); }
+  [[nodiscard]] Carried carried() const noexcept { return outer_->carried(); }
   void abort(int peer) noexcept;
   [[nodiscard]] std::optional<CommError> failure() const;
 

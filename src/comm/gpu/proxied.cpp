@@ -176,6 +176,12 @@ cuda::Status Proxied::launch(const Call& call, cuda::Stream stream) noexcept {
   return cuda::Status::kInvalid;
 }
 
+Carried Proxied::carried() const noexcept {
+  Carried all;
+  for (const Rail& rail : rails_) all += {rail.proxy->bytes_written(), rail.proxy->bytes_copied()};
+  return all;
+}
+
 void Proxied::abort(int peer) noexcept {
   if (peer != group_.rank()) return relay_->fail(peer);  // an operation under way finds out by itself, and says more
   for (const Rail& rail : rails_) rail.proxy->abort("aborted by a request");

@@ -10,6 +10,7 @@
 
 #include "bootstrap/group.hpp"
 #include "comm/communicator.hpp"
+#include "comm/gpu/carried.hpp"
 #include "comm/gpu/proxy.hpp"
 #include "cuda/communicator.hpp"
 #include "cuda/relay.hpp"
@@ -33,6 +34,8 @@ class Proxied {
 
   /// As the first rail counts: it takes part in every operation.
   [[nodiscard]] const Proxy& first_proxy() const noexcept { return *rails_.front().proxy; }
+  /// Of all rails.
+  [[nodiscard]] Carried carried() const noexcept;
   /// This rank gives up, or `peer` is gone.
   void abort(int peer) noexcept;
   [[nodiscard]] std::optional<CommError> failure() const;

@@ -107,6 +107,9 @@ bool Proxy::carry(const cuda::Round& round) noexcept {
                               : CommError{CommErrorKind::kInternal, -1, "an operation failed without a reason"});
     return false;
   }
+  const collective::RunnerCounters counters = communicator_.counters();
+  written_.store(counters.bytes_written, std::memory_order_relaxed);
+  copied_.store(counters.bytes_copied, std::memory_order_relaxed);
   relay_.finish(rail_, round);
   const std::uint64_t carried = now_ns();
   if (round.begins) {

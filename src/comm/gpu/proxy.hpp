@@ -45,6 +45,9 @@ class Proxy {
   [[nodiscard]] std::optional<CommError> failure() const;
   [[nodiscard]] std::uint64_t operations() const noexcept { return operations_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+  /// To its peers, and by the CPU, which has nothing to copy where the HCA reaches the windows.
+  [[nodiscard]] std::uint64_t bytes_written() const noexcept { return written_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t bytes_copied() const noexcept { return copied_.load(std::memory_order_relaxed); }
   /// One line for people: where the time of the last rounds went.
   [[nodiscard]] std::string describe() const;
 
@@ -63,6 +66,8 @@ class Proxy {
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> operations_{0};
   std::atomic<std::uint64_t> bytes_{0};
+  std::atomic<std::uint64_t> written_{0};
+  std::atomic<std::uint64_t> copied_{0};
   mutable std::mutex mutex_;  ///< guards what follows
   std::optional<CommError> failure_;
   std::vector<RoundTrace> traces_;  ///< a ring, by number
