@@ -43,6 +43,11 @@ bool find_all(void* library, CudaDriver& d) {
   find(library, "cuStreamWriteValue32_v2", d.write_value);
   find(library, "cuMemGetHandleForAddressRange", d.export_range);
   find(library, "cuFlushGPUDirectRDMAWrites", d.flush_remote_writes);
+  find(library, "cuInit", d.init);
+  find(library, "cuDeviceGetCount", d.device_count);
+  find(library, "cuDevicePrimaryCtxRelease_v2", d.primary_release);
+  find(library, "cuMemsetD16_v2", d.fill16);
+  find(library, "cuStreamSynchronize", d.stream_synchronize);
   return find(library, "cuGetErrorName", d.get_error_name) && find(library, "cuDeviceGet", d.device_get) &&
          find(library, "cuDeviceGetAttribute", d.device_attribute) && find(library, "cuDeviceGetName", d.device_name) &&
          find(library, "cuDevicePrimaryCtxRetain", d.primary_retain) &&

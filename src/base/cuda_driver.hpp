@@ -40,6 +40,19 @@ struct CudaDriver {
                          unsigned long long flags) = nullptr;      ///< null before 11.7
   Result (*flush_remote_writes)(int target, int scope) = nullptr;  ///< null before 11.3
 
+  // For programs that use a GPU of their own accord; a library in somebody's process does not. Null where one is not
+  // there, which no driver since CUDA 11 is without.
+  Result (*init)(unsigned flags) = nullptr;
+  Result (*device_count)(int* count) = nullptr;
+  Result (*primary_release)(int device) = nullptr;
+  Result (*fill16)(Address, unsigned short value, std::size_t count) = nullptr;
+  Result (*stream_synchronize)(void* stream) = nullptr;
+
+  [[nodiscard]] bool serves_programs() const noexcept {
+    return init != nullptr && device_count != nullptr && primary_release != nullptr && fill16 != nullptr &&
+           stream_synchronize != nullptr;
+  }
+
   /// "CUDA_ERROR_INVALID_VALUE (1)".
   [[nodiscard]] std::string error_text(Result result) const;
 };

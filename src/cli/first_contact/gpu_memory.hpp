@@ -1,5 +1,6 @@
-// GPUs of this host and memory of theirs, through CUDA's driver, which is looked up when this is used: a host without
-// it has no GPU, and the reason is said. For the parts of a first contact that run as processes of their own.
+// GPUs of this host and memory of theirs, through CUDA's driver (base/cuda_driver.hpp), which is loaded when this is
+// used: a host without it has no GPU, and the reason is said. For the parts of a first contact that run as processes of
+// their own.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +10,9 @@
 #include <string>
 #include <vector>
 
-namespace tensorwire::cli {
+#include "base/cuda_driver.hpp"
 
-struct CudaCalls;
+namespace tensorwire::cli {
 
 class Gpu {
  public:
@@ -25,10 +26,10 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  [[nodiscard]] const CudaCalls& calls() const noexcept { return calls_; }
+  [[nodiscard]] const CudaDriver& driver() const noexcept { return driver_; }
 
  private:
-  const CudaCalls& calls_;
+  const CudaDriver& driver_;
   int device_ = 0;
   std::string name_;
 };
