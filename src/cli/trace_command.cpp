@@ -4,6 +4,7 @@
 #include "base/atomic_file.hpp"
 #include "cli/program.hpp"
 #include "cli/trace/merge.hpp"
+#include "cli/trace/timeline.hpp"
 
 namespace tensorwire::cli {
 
@@ -30,6 +31,17 @@ void merge(const MergeFlags& flags) {
              merged.clocks.size(), merged.messages);
 }
 
+struct TimelineFlags {
+  std::string file;
+  std::uint64_t round = 0;
+};
+
+void timeline(const TimelineFlags& flags) {
+  const RankTrace trace = read_rank_trace(flags.file);
+  const auto round = flags.round != 0 ? std::optional{flags.round} : std::nullopt;
+  fmt::print("{}", draw_timeline(flags.file, trace.content, round));
+}
+
 }  // namespace
 
 void add_trace(Command& parent, int& /*status*/) {
@@ -40,6 +52,11 @@ void add_trace(Command& parent, int& /*status*/) {
   command.option("files", flags->files, "a trace of each rank").required().existing_file();
   command.option("-o,--output", flags->output, "the file to write").required();
   command.runs([flags] { merge(*flags); });
+  Command draw = trace.command("timeline", "draw the hops of one round of a GPU's proxy, as a Mermaid chart");
+  auto what = std::make_shared<TimelineFlags>();
+  draw.option("file", what->file, "a trace with .gpu in its name").required().existing_file();
+  draw.option("--round", what->round, "its number; without it the last one");
+  draw.runs([what] { timeline(*what); });
 }
 
 }  // namespace tensorwire::cli

@@ -19,6 +19,7 @@ namespace {
 
 /// Ranks of a host that miss each other find out before those who wait for that host.
 constexpr Ps kLongerBetween = 2 * kSecond;
+constexpr std::size_t kFirstBetween = 4096;
 
 /// What a rank tells the others, as big-endian words.
 struct Place {
@@ -116,6 +117,9 @@ void Hierarchical::join_between(int device, const CommOptions& options) {
   outer_group_ = bootstrap::Group::join(*joins);
   CommOptions made = options;
   if (made.operation_timeout != 0) made.operation_timeout += kLongerBetween;
+  // Other numbers than those of whole communicators, and of each local number another: files are named by them.
+  made.communicator_number = static_cast<std::uint16_t>(
+      kFirstBetween + (options.communicator_number * cuda::kMaxRanks + seat_.local) % kFirstBetween);
   outer_ = std::make_unique<Proxied>(*outer_group_, device, made, static_cast<std::uint32_t>(group_.world_size()));
 }
 

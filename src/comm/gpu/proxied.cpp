@@ -83,7 +83,12 @@ Proxied::Proxied(bootstrap::Group& group, int device, const CommOptions& options
   agree_on_stream_waits();
   const std::vector<int> cpus = proxy_cpus(pci_address_of(device));
   for (std::uint32_t rail = 0; rail < rails_.size(); ++rail) {
-    rails_[rail].proxy = std::make_unique<Proxy>(*relay_, rail, *rails_[rail].carrier, cpus);
+    Identity who;
+    who.rank = static_cast<std::uint32_t>(group.rank());
+    who.ranks = static_cast<std::uint32_t>(group.world_size());
+    who.communicator = carrier_options(options, {}, rail).communicator_number;
+    who.host = group.host(group.rank());
+    rails_[rail].proxy = std::make_unique<Proxy>(*relay_, rail, *rails_[rail].carrier, std::move(who), cpus);
   }
   // What was allocated may wait for an idle GPU, which it is not any more once a rank that shares it launches.
   group.barrier();

@@ -8,7 +8,10 @@
 
 #include <algorithm>
 
+#include "base/atomic_file.hpp"
 #include "base/clock.hpp"
+#include "base/env.hpp"
+#include "base/error.hpp"
 #include "base/log.hpp"
 
 namespace tensorwire::comm {
@@ -50,10 +53,11 @@ Call call_of(const cuda::Round& round) noexcept {
 
 }  // namespace
 
-Proxy::Proxy(cuda::Relay& relay, std::uint32_t rail, Communicator& communicator, std::vector<int> cpus)
+Proxy::Proxy(cuda::Relay& relay, std::uint32_t rail, Communicator& communicator, Identity who, std::vector<int> cpus)
     : relay_(relay),
       rail_(rail),
       communicator_(communicator),
+      who_(std::move(who)),
       cpus_(std::move(cpus)),
       traces_(kTraces),
       thread_([this] { serve(); }) {
@@ -65,17 +69,31 @@ Proxy::~Proxy() {
   relay_.fail(-1);
   thread_.join();
   log_info(describe());
+  write_timeline();
+}
+
+void Proxy::write_timeline() const {
+  const auto pattern = env::get("TENSORWIRE_TRACE");
+  const std::vector<Hops> all = rounds();
+  const auto offset = clock_offset(all);
+  if (!pattern || !offset) return;
+  const std::size_t dot = std::min(pattern->rfind('.'), pattern->size());
+  const std::string name =
+      fmt::format("{}.gpu{}", pattern->substr(0, dot), dot < pattern->size() ? pattern->substr(dot) : "");
+  try {
+    replace_file(output_name(name, who_), timeline_json(who_, rail_, all, *offset));
+  } catch (const Error& error) {
+    log_warn(error.what());
+  }
 }
 
 std::string Proxy::describe() const {
   std::vector<std::uint64_t> fills, waits, carries, takes;
-  for (const RoundTrace& round : rounds()) {
-    const cuda::RelayTimes gpu = relay_.times(rail_, round.number);
-    if (gpu.taken_ns < gpu.begun_ns) continue;  // it is being written over
-    fills.push_back(gpu.rung_ns - gpu.begun_ns);
-    waits.push_back(gpu.released_ns - gpu.rung_ns);
+  for (const Hops& round : rounds()) {
+    fills.push_back(round.rung_ns - round.begun_ns);
+    waits.push_back(round.released_ns - round.rung_ns);
     carries.push_back(round.carried_ns - round.seen_ns);
-    takes.push_back(gpu.taken_ns - gpu.released_ns);
+    takes.push_back(round.taken_ns - round.released_ns);
   }
   if (fills.empty()) return fmt::format("proxy of rail {}: no rounds", rail_);
   return fmt::format(
@@ -110,14 +128,18 @@ bool Proxy::carry(const cuda::Round& round) noexcept {
   const collective::RunnerCounters counters = communicator_.counters();
   written_.store(counters.bytes_written, std::memory_order_relaxed);
   copied_.store(counters.bytes_copied, std::memory_order_relaxed);
-  relay_.finish(rail_, round);
   const std::uint64_t carried = now_ns();
+  relay_.finish(rail_, round);
   if (round.begins) {
     operations_.fetch_add(1, std::memory_order_relaxed);
     bytes_.fetch_add(round.bytes, std::memory_order_relaxed);
   }
   const std::scoped_lock lock{mutex_};
-  traces_[round.number % kTraces] = {round.number, seen, carried};
+  Hops& hops = traces_[round.number % kTraces];
+  hops.number = round.number;
+  hops.bytes = round.bytes;
+  hops.seen_ns = seen;
+  hops.carried_ns = carried;
   return true;
 }
 
@@ -139,11 +161,21 @@ std::optional<CommError> Proxy::failure() const {
   return failure_;
 }
 
-std::vector<RoundTrace> Proxy::rounds() const {
+std::vector<Hops> Proxy::rounds() const {
   const std::scoped_lock lock{mutex_};
-  std::vector<RoundTrace> all;
-  std::ranges::copy_if(traces_, std::back_inserter(all), [](const RoundTrace& trace) { return trace.number != 0; });
-  std::ranges::sort(all, {}, &RoundTrace::number);
+  std::vector<Hops> all;
+  for (Hops round : traces_) {
+    if (round.number == 0) continue;
+    const cuda::RelayTimes gpu = relay_.times(rail_, round.number);
+    round.begun_ns = gpu.begun_ns;
+    round.rung_ns = gpu.rung_ns;
+    round.released_ns = gpu.released_ns;
+    round.taken_ns = gpu.taken_ns;
+    const bool is_whole =
+        gpu.begun_ns <= gpu.rung_ns && gpu.rung_ns <= gpu.released_ns && gpu.released_ns <= gpu.taken_ns;
+    if (is_whole) all.push_back(round);  // else it is being written over
+  }
+  std::ranges::sort(all, {}, &Hops::number);
   return all;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/gpu/hop_timeline.hpp"
 #include "cuda/relay.hpp"
 
 namespace tensorwire::comm {
@@ -19,21 +20,14 @@ namespace tensorwire::comm {
 /// of the GPU's NUMA node. Empty: any. @throws Error, where the variable names none that it may use
 [[nodiscard]] std::vector<int> proxy_cpus(const std::string& pci_address);
 
-/// Hops of one round, in nanoseconds of the host's monotonic clock.
-struct RoundTrace {
-  std::uint64_t number = 0;
-  std::uint64_t seen_ns = 0;     ///< the doorbell
-  std::uint64_t carried_ns = 0;  ///< the collective was over, and the release word stored
-};
-
 class Proxy {
  public:
   /// After its last work; then it naps.
   static constexpr Ps kSpins = 10 * kMillisecond;
   static constexpr Ps kNaps = 50 * kMicrosecond;
 
-  /// @param cpus empty: any
-  Proxy(cuda::Relay& relay, std::uint32_t rail, Communicator& communicator, std::vector<int> cpus);
+  /// @param who for traces @param cpus empty: any
+  Proxy(cuda::Relay& relay, std::uint32_t rail, Communicator& communicator, Identity who, std::vector<int> cpus);
   ~Proxy();
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
@@ -52,8 +46,10 @@ class Proxy {
   [[nodiscard]] std::string describe() const;
 
  private:
-  /// The last rounds, from old to new.
-  [[nodiscard]] std::vector<RoundTrace> rounds() const;
+  /// The last rounds, from old to new, with what the GPU wrote down.
+  [[nodiscard]] std::vector<Hops> rounds() const;
+  /// As TENSORWIRE_TRACE asks.
+  void write_timeline() const;
   void serve() noexcept;
   /// False: it failed.
   bool carry(const cuda::Round& round) noexcept;
@@ -62,6 +58,7 @@ class Proxy {
   cuda::Relay& relay_;
   const std::uint32_t rail_;
   Communicator& communicator_;
+  const Identity who_;
   std::vector<int> cpus_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> operations_{0};
@@ -70,8 +67,8 @@ class Proxy {
   std::atomic<std::uint64_t> copied_{0};
   mutable std::mutex mutex_;  ///< guards what follows
   std::optional<CommError> failure_;
-  std::vector<RoundTrace> traces_;  ///< a ring, by number
-  std::thread thread_;              ///< last: it uses all the others
+  std::vector<Hops> traces_;  ///< a ring, by number; of the GPU's moments there are none yet
+  std::thread thread_;        ///< last: it uses all the others
 };
 
 }  // namespace tensorwire::comm
