@@ -68,18 +68,15 @@ OpenedContext open_named(const Library& library, const std::string& name) {
   return context;
 }
 
-std::vector<SoftDeviceFacts> soft_devices(const Library& library, const std::vector<std::string>& names) {
-  std::vector<SoftDeviceFacts> devices;
-  for (const std::string& name : names) {
-    const OpenedContext context = open_named(library, name);
-    SoftDeviceFacts& device = devices.emplace_back(SoftDeviceFacts{name, {}});
-    ibv_port_attr port{};
-    if (query_port(library, context.get(), 1, port) != 0) continue;
-    for (const GidFacts& entry : read_gid_table(library, context.get(), 1, port.gid_tbl_len)) {
-      device.addresses.push_back({entry.gid, entry.netdev});
-    }
+SoftDeviceFacts soft_device(const Library& library, const std::string& name) {
+  const OpenedContext context = open_named(library, name);
+  SoftDeviceFacts device;
+  ibv_port_attr port{};
+  if (query_port(library, context.get(), 1, port) != 0) return device;
+  for (const GidFacts& entry : read_gid_table(library, context.get(), 1, port.gid_tbl_len)) {
+    device.addresses.push_back({entry.gid, entry.netdev});
   }
-  return devices;
+  return device;
 }
 
 /// The name of the device to use when only the library is chosen.
@@ -90,7 +87,8 @@ std::string default_device(const Library& library, const std::optional<Route>& r
                 "Give this host a network interface with an IP address that is up"};
   }
   if (!library.is_soft() || (!route && !has_peers_elsewhere)) return names.front();
-  return choose_soft_device(soft_devices(library, names), route ? &*route : nullptr, has_peers_elsewhere);
+  const auto look_at = [&](const std::string& name) { return soft_device(library, name); };
+  return choose_soft_device(names, look_at, route ? &*route : nullptr, has_peers_elsewhere);
 }
 
 std::shared_ptr<const Library> library_for(const DeviceAndPort& asked, std::string& device, std::string& reason) {

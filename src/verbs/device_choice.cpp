@@ -48,24 +48,21 @@ bool is_soft_name(std::string_view name) noexcept {
   return std::ranges::all_of(name.substr(kSoftPrefix.size()), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::string choose_soft_device(std::span<const SoftDeviceFacts> devices, const Route* route, bool has_peers_elsewhere) {
+std::string choose_soft_device(std::span<const std::string> names,
+                               const std::function<SoftDeviceFacts(const std::string&)>& look_at, const Route* route,
+                               bool has_peers_elsewhere) {
   const std::string what = "choose a device of the user-space HCA";
-  if (devices.empty()) throw Error{what, "there is none"};
-  const bool is_local = route != nullptr && route->netdev == kLoopback;
-  if ((route == nullptr || is_local) && !has_peers_elsewhere) return devices.front().name;
-  const auto is_loopback = [](const SoftDeviceFacts& device) {
-    return std::ranges::any_of(device.addresses, [](const auto& address) { return address.netdev == kLoopback; });
+  if (names.empty()) throw Error{what, "there is none"};
+  const bool any_will_do = route == nullptr || route->netdev == kLoopback;
+  if (any_will_do && !has_peers_elsewhere) return names.front();
+  const auto leads_there = [&](const SoftDeviceFacts::Address& address) {
+    if (address.netdev == kLoopback) return false;
+    return any_will_do || address.gid == route->source || (!route->netdev.empty() && address.netdev == route->netdev);
   };
-  const auto is_on_route = [&](const SoftDeviceFacts& device) {
-    return std::ranges::any_of(device.addresses, [&](const auto& address) {
-      return address.gid == route->source || (!route->netdev.empty() && address.netdev == route->netdev);
-    });
-  };
-  for (const SoftDeviceFacts& device : devices) {
-    if (is_loopback(device)) continue;
-    if (route == nullptr || is_local || is_on_route(device)) return device.name;
+  for (const std::string& name : names) {
+    if (std::ranges::any_of(look_at(name).addresses, leads_there)) return name;
   }
-  if (route == nullptr || is_local) {
+  if (any_will_do) {
     throw Error{what, "peers are on other hosts, and there is only that of the loopback interface",
                 "Give this host a network interface with an IP address that is up"};
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,20 +39,21 @@ struct DeviceChoice {
 /// unusable.
 [[nodiscard]] DeviceChoice choose_device(std::span<const DeviceFacts> system_devices, std::string_view wanted);
 
-/// A device of the user-space HCA, which has one for each interface; the first is loopback's.
+/// What tells where packets of a device of the user-space HCA go, which has one for each interface.
 struct SoftDeviceFacts {
   struct Address {
     Gid gid;
     std::string netdev;
   };
-  std::string name;
   std::vector<Address> addresses;
 };
 
-/// The one on the route to a peer. Where the route is not known, the first; but where peers are on other hosts, the
+/// The device on the route to a peer. Where the route is not known, the first; but where peers are on other hosts, the
 /// first that is not loopback's.
+/// @param look_at is asked for one after the other, and no more than it takes: that means to open them
 /// @throws Error when no device is on the route, or there is only loopback's and peers are elsewhere
-[[nodiscard]] std::string choose_soft_device(std::span<const SoftDeviceFacts> devices, const Route* route,
-                                             bool has_peers_elsewhere);
+[[nodiscard]] std::string choose_soft_device(std::span<const std::string> names,
+                                             const std::function<SoftDeviceFacts(const std::string&)>& look_at,
+                                             const Route* route, bool has_peers_elsewhere);
 
 }  // namespace tensorwire::verbs

@@ -156,11 +156,14 @@ TEST(DeviceChoice, SoftNames) {
 }
 
 std::string soft_choice(const Route* route, bool has_peers_elsewhere, std::size_t devices = 3) {
-  const std::vector<SoftDeviceFacts> all{{"soft0", {{gid("127.0.0.1"), "lo"}}},
-                                         {"soft1", {{gid("10.0.0.7"), "eth0"}, {gid("fe80::7"), "eth0"}}},
-                                         {"soft2", {{gid("10.1.0.7"), "eth1"}}}};
+  const std::vector<std::string> names{"soft0", "soft1", "soft2"};
+  const auto look_at = [](const std::string& name) -> SoftDeviceFacts {
+    if (name == "soft0") return {{{gid("127.0.0.1"), "lo"}}};
+    if (name == "soft1") return {{{gid("10.0.0.7"), "eth0"}, {gid("fe80::7"), "eth0"}}};
+    return {{{gid("10.1.0.7"), "eth1"}}};
+  };
   try {
-    return choose_soft_device(std::span(all).first(devices), route, has_peers_elsewhere);
+    return choose_soft_device(std::span(names).first(devices), look_at, route, has_peers_elsewhere);
   } catch (const Error& error) {
     return error.what();
   }
