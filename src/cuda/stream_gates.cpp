@@ -11,7 +11,7 @@ namespace tensorwire::cuda {
 namespace {
 
 /// That of CUDA 12.0, since which they are there without a switch of the driver's module.
-constexpr unsigned kVersion = 12000;
+constexpr unsigned kVersionOfWaits = 12000;
 
 /// Of a trial. Owns them.
 struct Trial {
@@ -49,7 +49,7 @@ std::string StreamGates::open(std::uint64_t word) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};
   const cudaError_t error =
-      cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &found, kVersion, cudaEnableDefault, &result);
+      cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &found, kVersionOfWaits, cudaEnableDefault, &result);
   if (error != cudaSuccess || result != cudaDriverEntryPointSuccess || found == nullptr) {
     static_cast<void>(cudaGetLastError());
     return "the driver has no cuStreamBatchMemOp of CUDA 12";
