@@ -7,6 +7,7 @@
 
 #include "base/atomic_file.hpp"
 #include "base/error.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/program.hpp"
 #include "cli/sim/output.hpp"
 #include "cli/sim/page.hpp"

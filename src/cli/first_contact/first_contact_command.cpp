@@ -24,8 +24,8 @@
 #include "cli/first_contact/nccl_part.hpp"
 #include "cli/first_contact/outcome.hpp"
 #include "cli/first_contact/sweep_step.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/mesh/host_part.hpp"
-#include "cli/mesh/interrupt.hpp"
 #include "cli/mesh/launch.hpp"
 #include "cli/mesh/report.hpp"
 #include "cli/mesh/survey.hpp"
@@ -185,13 +185,13 @@ class Contact {
 class ContactPart {
  public:
   ContactPart(const bootstrap::GroupOptions& options, const ContactFlags& flags)
-      : flags_(flags), mesh_(options, flags.rails), stop_(note_interrupts()) {}
+      : flags_(flags), mesh_(options, flags.rails) {}
 
   Json handle(const Json& request) {
     const auto op = request.value("op", "");
     if (op == "record") return record_host(request);
-    if (op == "gpudirect") return examine_gpudirect(flags_.rails, stop_);
-    if (op == "sweep") return run_sweep_rank(request, device_, stop_);
+    if (op == "gpudirect") return examine_gpudirect(flags_.rails, interrupt_flag());
+    if (op == "sweep") return run_sweep_rank(request, device_, interrupt_flag());
     Json answer = mesh_.handle(request);
     if (op == "introduce") device_ = first_usable(answer);
     return answer;
@@ -207,7 +207,7 @@ class ContactPart {
 
   const ContactFlags& flags_;
   HostPart mesh_;
-  const volatile std::sig_atomic_t& stop_;
+  Interruptible interruptible_;
   std::string device_;
 };
 

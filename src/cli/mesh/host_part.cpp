@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "cli/mesh/interrupt.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/mesh/matrix.hpp"
 
 namespace tensorwire::cli {
@@ -73,11 +73,11 @@ int run_star(const bootstrap::GroupOptions& options, const HostHandler& handler,
     JsonLine line = join_star(options);
     return answer_star(line, handler);
   }
-  const volatile std::sig_atomic_t& stop = note_interrupts();
+  const Interruptible interruptible;
   auto [own, mine] = JsonLine::pair();
   const OwnPart part{std::move(mine), handler};
   const bool terminal = isatty(STDERR_FILENO) == 1;
-  Star star{options, std::move(own), stop, [&](int in) {
+  Star star{options, std::move(own), interrupt_flag(), [&](int in) {
               if (terminal)
                 fmt::print(stderr, "\r\033[K{} of {} ranks are here{}", in, options.world_size,
                            in == options.world_size ? "\r\033[K" : "");

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "cli/bench/presets.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/sim/play.hpp"
 #include "cli/sim/sweep.hpp"
 #include "fabric/cluster.hpp"

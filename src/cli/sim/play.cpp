@@ -4,15 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <optional>
 
 #include "base/clock.hpp"
 #include "base/units.hpp"
+#include "cli/interrupt.hpp"
 #include "fabric/port_capture.hpp"
 #include "fabric/simulation.hpp"
 
@@ -22,10 +20,6 @@ namespace {
 
 constexpr Ps kSimRedrawInterval = 200 * kMillisecond;
 constexpr Ps kSlice = 50 * kMicrosecond;
-constexpr std::array kSignals{SIGINT, SIGTERM};
-
-std::atomic<bool> g_interrupted{false};
-std::array<struct sigaction, kSignals.size()> g_before;
 
 /// One line on a terminal: how far it is, in simulated time, and how fast.
 class Line {
@@ -92,17 +86,6 @@ class Capture {
 
 }  // namespace
 
-Interruptible::Interruptible() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { g_interrupted.store(true, std::memory_order_relaxed); };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  for (std::size_t n = 0; n < kSignals.size(); ++n) sigaction(kSignals[n], &action, &g_before[n]);
-}
-
-Interruptible::~Interruptible() {
-  for (std::size_t n = 0; n < kSignals.size(); ++n) sigaction(kSignals[n], &g_before[n], nullptr);
-}
-
 Played play(const fabric::Scenario& scenario, const PlayOptions& options) {
   const Ps started = monotonic_now();
   fabric::Simulation simulation{scenario};
@@ -111,9 +94,9 @@ Played play(const fabric::Scenario& scenario, const PlayOptions& options) {
   Played played;
   {
     Line shown{scenario.limit, options.line};
-    while (!g_interrupted.load(std::memory_order_relaxed) && simulation.run(kSlice)) shown.draw(simulation);
+    while (interrupt_flag() == 0 && simulation.run(kSlice)) shown.draw(simulation);
   }
-  played.run.interrupted = g_interrupted.load(std::memory_order_relaxed);
+  played.run.interrupted = interrupt_flag() != 0;
   played.run.wall_s = static_cast<double>(monotonic_now() - started) / kSecond;
   played.report = simulation.report();
   if (capture) played.run.capture = capture->finish();

@@ -1,4 +1,4 @@
-// Runs one simulation to its end, or until Ctrl-C.
+// Runs one simulation to its end, or until Ctrl-C (interrupt.hpp).
 #pragma once
 
 #include <string>
@@ -7,19 +7,6 @@
 #include "fabric/scenario.hpp"
 
 namespace tensorwire::cli {
-
-/// What a program returns that SIGINT ended.
-inline constexpr int kInterruptedStatus = 130;
-
-/// While one lives, the first SIGINT or SIGTERM ends all simulations, with their reports; the second one ends the
-/// program.
-class Interruptible {
- public:
-  Interruptible();
-  ~Interruptible();
-  Interruptible(const Interruptible&) = delete;
-  Interruptible& operator=(const Interruptible&) = delete;
-};
 
 struct Played {
   fabric::Report report;
