@@ -16,68 +16,48 @@ constexpr std::uint64_t kFewestBuckets = 1U << 10;
 constexpr std::uint64_t kMostBuckets = 1U << 16;
 constexpr std::uint64_t kAdaptEvery = 1U << 16;
 constexpr std::uint64_t kFirstAdaption = 1U << 12;
+/// The window grows by buckets that are so near: were it long, too much would have to be put in between.
+constexpr std::uint64_t kNear = 16;
+/// What was popped stays in the window until it is so much.
+constexpr std::size_t kMostPopped = 256;
 
 constexpr std::uint64_t buckets_for(unsigned shift) noexcept {
   return std::clamp(std::bit_ceil(kReach >> shift), kFewestBuckets, kMostBuckets);
 }
 
-template <class Entry>
-bool earlier(const Entry& a, const Entry& b) noexcept {
-  return a.time != b.time ? a.time < b.time : a.order < b.order;
-}
-template <class Entry>
-bool later(const Entry& a, const Entry& b) noexcept {
-  return earlier(b, a);
-}
-
 }  // namespace
 
-EventQueue::EventQueue()
-    : shift_(kFirstShift),
+EventQueue::EventQueue(std::size_t ahead)
+    : ahead_(ahead),
+      shift_(kFirstShift),
       buckets_(buckets_for(kFirstShift)),
       occupied_(buckets_.size() / 64),
       adapt_at_(kFirstAdaption) {}
 
-void EventQueue::push(Event& event, Ps time) {
-  event.time = time;
-  event.order = next_order_++;
-  place(event);
+void EventQueue::place(const Event& event) { push(event.time, event.kind(), event.target(), event.packet); }
+
+void EventQueue::place_outside(const Event& event) {
+  if (bucket_of(event.time) <= base_) return insert(event);
+  far_.push_back({event, next_order_++});
+  std::push_heap(far_.begin(), far_.end(), later);
 }
 
-void EventQueue::place(Event& event) {
-  const std::uint64_t bucket = bucket_of(event.time);
-  if (bucket <= base_) return place_in_current(event);
-  if (bucket - base_ >= buckets_.size()) {
-    far_.push_back({event.time, event.order, &event});
-    std::push_heap(far_.begin(), far_.end(), later<Entry>);
-    return;
-  }
-  const std::uint64_t at = bucket & mask();
-  event.next = buckets_[at];
-  buckets_[at] = &event;
+void EventQueue::add_chunk(Bucket& bucket, std::uint64_t at) {
+  const std::uint32_t chunk = chunks_.take();
+  if (chunk >= next_chunk_.size()) next_chunk_.resize(chunk + 1);
+  (bucket.count == 1 ? bucket.first : next_chunk_[bucket.last]) = chunk;
+  bucket.last = chunk;
   occupied_[at / 64] |= std::uint64_t{1} << at % 64;
 }
 
-void EventQueue::place_in_current(Event& event) {
-  const Entry entry{event.time, event.order, &event};
-  auto at = current_.end();
-  while (at != current_.begin() + static_cast<std::ptrdiff_t>(cursor_) && earlier(entry, *(at - 1))) --at;
-  current_.insert(at, entry);
+/// Behind those of the same time.
+void EventQueue::insert(const Event& event) {
+  std::size_t at = window_.size();
+  while (at > cursor_ && event.time < window_[at - 1].time) --at;
+  window_.insert(window_.begin() + static_cast<std::ptrdiff_t>(at), event);
 }
 
-Event* EventQueue::pop(Ps limit) {
-  if (cursor_ == current_.size() && !advance()) return nullptr;
-  const Entry entry = current_[cursor_];
-  if (entry.time > limit) return nullptr;
-  ++cursor_;
-  now_ = entry.time;
-  if (++popped_ == adapt_at_) adapt();
-  return entry.event;
-}
-
-bool EventQueue::empty() const noexcept {
-  return cursor_ == current_.size() && far_.empty() && distance_to_next() == 0;
-}
+bool EventQueue::empty() const noexcept { return cursor_ == window_.size() && far_.empty() && distance_to_next() == 0; }
 
 std::uint64_t EventQueue::distance_to_next() const noexcept {
   const std::uint64_t first = (base_ + 1) & mask();
@@ -96,57 +76,96 @@ std::uint64_t EventQueue::distance_to_next() const noexcept {
   return 0;
 }
 
-bool EventQueue::advance() {
-  current_.clear();
-  cursor_ = 0;
-  if (const std::uint64_t distance = distance_to_next(); distance != 0) {
-    base_ += distance;
-    const std::uint64_t at = base_ & mask();
-    for (Event* event = buckets_[at]; event != nullptr; event = event->next)
-      current_.push_back({event->time, event->order, event});
-    buckets_[at] = nullptr;
-    occupied_[at / 64] &= ~(std::uint64_t{1} << at % 64);
-  } else if (!far_.empty()) {
-    base_ = bucket_of(far_.front().time);
-  } else {
-    return false;
+std::uint64_t EventQueue::distance_to_near() const noexcept {
+  const std::uint64_t first = (base_ + 1) & mask();
+  const std::uint64_t used = first % 64;
+  std::uint64_t bits = occupied_[first / 64] >> used;
+  if (used > 64 - kNear) bits |= occupied_[(first / 64 + 1) % occupied_.size()] << (64 - used);
+  const auto skipped = static_cast<std::uint64_t>(std::countr_zero(bits));
+  return skipped < kNear ? skipped + 1 : 0;
+}
+
+bool EventQueue::fill() {
+  if (cursor_ == window_.size() || cursor_ >= kMostPopped) forget_popped();
+  if (window_.empty()) {
+    if (const std::uint64_t distance = distance_to_next(); distance != 0) {
+      move_to_window(distance);
+    } else if (!far_.empty()) {
+      base_ = bucket_of(far_.front().event.time);
+      take_from_far();
+    } else {
+      return false;
+    }
   }
-  sort_current();
-  take_from_far();
-  fetch_ahead();
+  const std::uint64_t last = bucket_of(now_) + kNear;
+  while (window_.size() - cursor_ < ahead_ && base_ < last) {
+    const std::uint64_t distance = distance_to_near();
+    if (distance == 0) break;
+    move_to_window(distance);
+  }
   return true;
 }
 
-/// Events are cold when their time comes: those of the next few buckets are fetched meanwhile, first the first of each,
-/// and when its bucket is the next one, the second.
-void EventQueue::fetch_ahead() const noexcept {
-  constexpr int kBuckets = 4;
-  const std::uint64_t first = (base_ + 1) & mask();
-  std::uint64_t bits = occupied_[first / 64] & (~std::uint64_t{0} << first % 64);
-  for (int n = 0; n < kBuckets && bits != 0; ++n, bits &= bits - 1) {
-    const Event* const event =
-        buckets_[(first & ~std::uint64_t{63}) + static_cast<std::uint64_t>(std::countr_zero(bits))];
-    __builtin_prefetch(n == 0 ? event->next : event);
+void EventQueue::forget_popped() noexcept {
+  window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(cursor_));
+  cursor_ = 0;
+}
+
+void EventQueue::move_to_window(std::uint64_t distance) {
+  base_ += distance;
+  const std::uint64_t at = base_ & mask();
+  Bucket& bucket = buckets_[at];
+  const std::size_t from = window_.size();
+  empty_into(bucket, window_);
+  occupied_[at / 64] &= ~(std::uint64_t{1} << at % 64);
+  fetch_next_bucket();
+  sort_window(from);
+  take_from_far();
+}
+
+void EventQueue::empty_into(Bucket& bucket, std::vector<Event>& events) {
+  for (std::uint32_t chunk = bucket.first, left = bucket.count; left != 0; chunk = next_chunk_[chunk]) {
+    const std::uint32_t here = std::min(left, Chunk::kEvents);
+    const auto& moved = chunks_[chunk].events;
+    for (std::uint32_t n = 0; n < here; ++n) events.push_back(moved[n]);
+    chunks_.give_back(chunk);
+    left -= here;
   }
+  bucket.count = 0;
+}
+
+void EventQueue::fetch_next_bucket() const noexcept {
+  const std::uint64_t distance = distance_to_near();
+  if (distance == 0) return;
+  const Event* const events = chunks_[buckets_[(base_ + distance) & mask()].first].events.data();
+  __builtin_prefetch(events);
+  __builtin_prefetch(events + Chunk::kEvents / 2);
 }
 
 void EventQueue::take_from_far() {
-  while (!far_.empty() && bucket_of(far_.front().time) - base_ < buckets_.size()) {
-    Event& event = *far_.front().event;
-    std::pop_heap(far_.begin(), far_.end(), later<Entry>);
+  while (!far_.empty() && bucket_of(far_.front().event.time) - base_ < buckets_.size()) {
+    std::pop_heap(far_.begin(), far_.end(), later);
+    const Event event = far_.back().event;
     far_.pop_back();
     place(event);
   }
 }
 
-void EventQueue::sort_current() {
+/// What came later stays behind what has the same time.
+void EventQueue::sort_window(std::size_t from) {
   constexpr std::size_t kFew = 12;
-  if (current_.size() > kFew) return std::sort(current_.begin(), current_.end(), earlier<Entry>);
-  for (std::size_t i = 1; i < current_.size(); ++i) {
-    const Entry entry = current_[i];
+  const auto begin = window_.begin() + static_cast<std::ptrdiff_t>(from);
+  const auto earlier = [](const Event& a, const Event& b) { return a.time < b.time; };
+  if (window_.size() - from > kFew) {
+    if (!std::is_sorted(begin, window_.end(), earlier)) std::stable_sort(begin, window_.end(), earlier);
+    return;
+  }
+  for (std::size_t i = from + 1; i < window_.size(); ++i) {
+    if (window_[i - 1].time <= window_[i].time) continue;
+    const Event event = window_[i];
     std::size_t at = i;
-    for (; at > 0 && earlier(entry, current_[at - 1]); --at) current_[at] = current_[at - 1];
-    current_[at] = entry;
+    for (; at > from && event.time < window_[at - 1].time; --at) window_[at] = window_[at - 1];
+    window_[at] = event;
   }
 }
 
@@ -159,19 +178,19 @@ void EventQueue::adapt() {
   const auto shift = std::clamp(static_cast<unsigned>(std::bit_width(gap)) + 1, kNarrowest, kWidest);
   if (shift + 1 >= shift_ && shift <= shift_ + 1) return;
 
-  std::vector<Event*> all;
-  for (std::size_t i = cursor_; i < current_.size(); ++i) all.push_back(current_[i].event);
-  for (Event* list : buckets_)
-    for (; list != nullptr; list = list->next) all.push_back(list);
-  for (const Entry& entry : far_) all.push_back(entry.event);
+  // Each bucket is in order where it matters, and so is what is put together of them.
+  std::vector<Event> all(window_.begin() + static_cast<std::ptrdiff_t>(cursor_), window_.end());
+  for (Bucket& bucket : buckets_) empty_into(bucket, all);
+  std::vector<Far> far;
+  far.swap(far_);
+  std::ranges::sort(far, [](const Far& a, const Far& b) { return later(b, a); });
+  for (const Far& entry : far) all.push_back(entry.event);
+  window_.resize(cursor_);
   shift_ = shift;
   base_ = bucket_of(now_);
-  current_.clear();
-  cursor_ = 0;
-  far_.clear();
-  buckets_.assign(buckets_for(shift), nullptr);
+  buckets_.assign(buckets_for(shift), {});
   occupied_.assign(buckets_.size() / 64, 0);
-  for (Event* event : all) place(*event);
+  for (const Event& event : all) place(event);
 }
 
 }  // namespace tensorwire::fabric

@@ -10,26 +10,40 @@
 
 namespace tensorwire::fabric {
 
+namespace {
+
+/// A packet makes a host read some 3 KiB; a core has a megabyte near.
+constexpr std::uint32_t kManyHosts = 256;
+constexpr std::size_t kLookAhead = 16;
+
+void check_buffer(const BufferConfig& buffer) {
+  if (buffer.bytes >= SharedBuffer::kMostBytes)
+    throw Error{"build the fabric", "a switch has a buffer of 4 GiB or more", "Take a smaller buffer"};
+}
+
+}  // namespace
+
 Fabric::Fabric(const Topology& topology, const FabricConfig& config)
     : topology_(topology),
       config_(config),
       down_(topology.links.size()),
       routes_(find_routes(topology)),
-      random_(config.seed) {
+      events_(topology.hosts >= kManyHosts ? kLookAhead : 1),
+      random_(config.seed),
+      fetches_(topology.hosts >= kManyHosts) {
   ports_.resize(routes_.peer_of.size());
+  places_.resize(ports_.size());
+  check_buffer(config.switches.buffer);
   for (PortId port = 0; port < ports_.size(); ++port) {
     Port& p = ports_[port];
     const LinkConfig& link = topology.links[routes_.link_of[port]].config;
     p.of_host = port < topology.hosts;
     p.node = port;  // of a switch's port: below
     p.peer = routes_.peer_of[port];
-    p.ps_per_byte = link.ps_per_byte;
+    p.ps_per_byte = static_cast<std::uint32_t>(link.ps_per_byte);
     p.delay = link.delay;
     p.loss_per_million = link.loss_per_million;
     p.lose_every = link.lose_every;
-    p.tell_special();
-    p.free.kind = EventKind::kPortFree;
-    p.free.target = port;
   }
   for (SwitchId at = 0; at < topology.switches.size(); ++at) {
     const PortId first = routes_.first_port[at];
@@ -41,9 +55,14 @@ Fabric::Fabric(const Topology& topology, const FabricConfig& config)
                   "Take a larger buffer or less headroom"};
     }
     for (PortId port = first; port < first + count; ++port) ports_[port].node = at;
-    switches_.push_back(
-        {first, count, random_.next(), SharedBuffer{config.switches.buffer, count}, Random{random_.next()}});
+    const std::uint64_t salt = random_.next();
+    switches_.push_back({first, count, salt, 0, SharedBuffer{config.switches.buffer, count}, Random{random_.next()}});
   }
+  for (PortId port = 0; port < ports_.size(); ++port) {
+    places_[port].node = ports_[port].node;
+    tell_special(port);
+  }
+  engine_memory_.resize(topology.hosts);
   for (HostId host = 0; host < topology.hosts; ++host) {
     transport::EngineConfig engine = config.engine;
     engine.seed = random_.next();
@@ -59,79 +78,62 @@ Fabric::Pair Fabric::connect(HostId a, HostId b, const ConnectionConfig& config,
   const Pair pair{&host_a.create_qp(config, user_a), &host_b.create_qp(config, user_b)};
   host_a.connect(*pair.a, config, host_b.gid, pair.b->qpn(), random_.next());
   host_b.connect(*pair.b, config, host_a.gid, pair.a->qpn(), random_.next());
+  engine_memory_[a].learn(*pair.a, host_a.key);
+  engine_memory_[b].learn(*pair.b, host_b.key);
   return pair;
 }
 
 // ---- events
 
-void Fabric::push_pooled(EventKind kind, std::uint32_t target, Ps time) {
-  PooledEvent* event = static_cast<PooledEvent*>(free_events_);
-  if (event != nullptr) {
-    free_events_ = event->next;
-  } else {
-    event = &pooled_.emplace_back();
-  }
-  event->kind = kind;
-  event->target = target;
-  events_.push(*event, time);
-}
-
-void Fabric::recycle(Event& event) noexcept {
-  event.next = free_events_;
-  free_events_ = &event;
-}
-
 void Fabric::call_at(Ps time, Actor& actor) {
-  if (free_events_ == nullptr) recycle(pooled_.emplace_back());
-  static_cast<PooledEvent*>(free_events_)->actor = &actor;
-  push_pooled(EventKind::kActor, 0, time);
+  const std::uint32_t number = actors_.take();
+  actors_[number] = &actor;
+  push(EventKind::kActor, number, time);
 }
 
 bool Fabric::run(Ps limit) {
   stopped_ = false;
   while (!stopped_) {
-    Event* const event = events_.pop(limit);
-    if (event == nullptr) {
+    const Event* const next = events_.pop(limit);
+    if (next == nullptr) {
       const bool more = !events_.empty();
       if (more) now_ = std::max(now_, limit);
       return more;
     }
-    now_ = event->time;
-    handle(*event);
+    Event event = *next;
+    if (fetches_) fetch_ahead();
+    now_ = event.time;
+    handle(event);
   }
   return false;
 }
 
 void Fabric::handle(Event& event) {
-  const std::uint32_t target = event.target;
-  switch (event.kind) {
+  const std::uint32_t target = event.target();
+  switch (event.kind()) {
     case EventKind::kArrival:
-      return on_arrival(target, static_cast<Packet&>(event));
+      return on_arrival(target, event.packet);
     case EventKind::kPortFree:
       return on_port_free(target);
     case EventKind::kDrained:
-      return drain(target, static_cast<Packet&>(event));
+      return drain(target, event.packet);
     case EventKind::kPauseExpiry:
-      recycle(event);
       return on_pause_expiry(target / kPriorities, target % kPriorities);
     case EventKind::kPauseRepeat:
-      recycle(event);
       return on_pause_repeat(target / kPriorities, target % kPriorities);
     case EventKind::kWatchdog:
-      recycle(event);
       return on_watchdog(target / kPriorities, target % kPriorities);
     case EventKind::kHostTimer:
-      recycle(event);
       return on_host_timer(target, event.time);
     case EventKind::kCompletions:
-      recycle(event);
       return on_completions(target);
     case EventKind::kPosts:
-      recycle(event);
       return on_posts(target);
-    case EventKind::kActor:
-      recycle(event);
-      return static_cast<PooledEvent&>(event).actor->act(now_);
+    case EventKind::kActor: {
+      Actor* const actor = actors_[target];
+      actors_.give_back(target);
+      return actor->act(now_);
+    }
   }
 }
 
@@ -143,9 +145,13 @@ bool Fabric::loses(Port& port, const Packet& packet) noexcept {
   return port.lose_every != 0 && packet.type == PacketKind::kData && port.counters.data_packets % port.lose_every == 0;
 }
 
+void Fabric::forget(const Packet& packet) {
+  if (packet.body != kNoBody) bodies_.give_back(packet.body);
+}
+
 void Fabric::transmit(PortId id, Packet& packet) {
   Port& port = ports_[id];
-  port.busy_until = now_ + packet.wire_bytes * port.ps_per_byte;
+  port.busy_until = now_ + Ps{packet.wire_bytes} * port.ps_per_byte;
   ++port.counters.packets;
   port.counters.bytes += packet.wire_bytes;
   ++counters_.packet_hops;
@@ -153,28 +159,26 @@ void Fabric::transmit(PortId id, Packet& packet) {
     ++port.counters.data_packets;
     ++counters_.data_packet_hops;
   }
-  if (port.special && port.capture != nullptr) port.capture->record(packet, port.busy_until);
+  if (port.special && port.capture != nullptr) port.capture->record(packet, bodies_, port.busy_until);
   if (port.special && loses(port, packet)) {
     ++port.counters.lost;
     ++counters_.lost;
-    return packets_.give_back(packet);
+    return forget(packet);
   }
-  packet.kind = EventKind::kArrival;
-  packet.target = port.peer;
-  events_.push(packet, port.busy_until + port.delay);
+  if (packet.type != PacketKind::kPause) packet.quanta_or_port = kNotRouted;
+  events_.push(port.busy_until + port.delay, EventKind::kArrival, port.peer, packet);
 }
 
 void Fabric::wake_when_free(PortId id) {
   Port& port = ports_[id];
   if (port.wakes) return;
   port.wakes = true;
-  events_.push(port.free, std::max(port.busy_until, now_));
+  push(EventKind::kPortFree, id, std::max(port.busy_until, now_));
 }
 
 void Fabric::on_port_free(PortId id) {
-  Port& port = ports_[id];
-  port.wakes = false;
-  if (port.of_host) {
+  ports_[id].wakes = false;
+  if (is_host_port(id)) {
     send_from_host(id);
   } else {
     send_from_switch(id);
@@ -187,7 +191,7 @@ void Fabric::set_link(std::uint32_t link, bool up) {
     if (routes_.link_of[id] != link) continue;
     Port& port = ports_[id];
     port.down = !up;
-    port.tell_special();
+    tell_special(id);
     // Nobody is there to be silent for.
     for (std::uint8_t priority = 0; !up && priority < kPriorities; ++priority) {
       port.paused_until[priority] = now_;
@@ -196,30 +200,38 @@ void Fabric::set_link(std::uint32_t link, bool up) {
   }
 }
 
-void Fabric::reroute() { find_ways_around(topology_, down_, routes_); }
+void Fabric::reroute() {
+  find_ways_around(topology_, down_, routes_);
+  // Ways that were chosen early are not ways any more.
+  for (std::size_t n = 0; Event* const event = events_.ahead(n); ++n) {
+    if (event->kind() == EventKind::kArrival && event->packet.type != PacketKind::kPause)
+      event->packet.quanta_or_port = kNotRouted;
+  }
+}
 
 void Fabric::capture(PortId id, PortCapture& capture) {
   ports_[id].capture = &capture;
+  tell_special(id);
+}
+
+void Fabric::tell_special(PortId id) noexcept {
   ports_[id].tell_special();
+  places_[id].special = ports_[id].special;
 }
 
 void Fabric::on_arrival(PortId id, Packet& packet) {
-  if (ports_[id].special) {
-    if (ports_[id].capture != nullptr) ports_[id].capture->record(packet, now_);
-    if (ports_[id].down) {
-      ++ports_[ports_[id].peer].counters.lost;
+  if (places_[id].special) {
+    Port& port = ports_[id];
+    if (port.capture != nullptr) port.capture->record(packet, bodies_, now_);
+    if (port.down) {
+      ++ports_[port.peer].counters.lost;
       ++counters_.lost;
-      return packets_.give_back(packet);
+      return forget(packet);
     }
   }
-  if (packet.type == PacketKind::kPause) {
-    on_pause(id, packet);
-    packets_.give_back(packet);
-  } else if (ports_[id].of_host) {
-    arrive_at_host(ports_[id].node, packet);
-  } else {
-    forward(id, packet);
-  }
+  if (packet.type == PacketKind::kPause) return on_pause(id, packet);
+  if (is_host_port(id)) return arrive_at_host(id, packet);
+  forward(id, packet);
 }
 
 // ---- questions
@@ -252,7 +264,7 @@ std::uint64_t Fabric::hash() const noexcept {
     const PortCounters& counters = ports_[id].counters;
     for (const std::uint64_t value :
          {counters.packets, counters.bytes, counters.marked, counters.lost, counters.dropped, counters.pauses_sent,
-          counters.longest_queue, counters.watchdog_dropped})
+          std::uint64_t{ports_[id].longest_queue}, counters.watchdog_dropped})
       add(value);
     add(static_cast<std::uint64_t>(ports_[id].busy_until));
     for (std::uint8_t priority = 0; priority < kPriorities; ++priority)

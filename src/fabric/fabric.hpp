@@ -7,15 +7,15 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "base/random.hpp"
+#include "fabric/engine_memory.hpp"
 #include "fabric/event_queue.hpp"
 #include "fabric/host.hpp"
-#include "fabric/packet.hpp"
+#include "fabric/packet_queue.hpp"
 #include "fabric/port.hpp"
 #include "fabric/shared_buffer.hpp"
 #include "fabric/topology.hpp"
@@ -72,7 +72,8 @@ struct FabricCounters {
 struct Switch {
   PortId first_port = 0;
   std::uint32_t ports = 0;
-  std::uint64_t salt = 0;  ///< of its choice among equal paths
+  std::uint64_t salt = 0;    ///< of its choice among equal paths
+  std::uint32_t asking = 0;  ///< pauses that its ports ask for now
   SharedBuffer buffer;
   Random random;
 };
@@ -123,7 +124,7 @@ class Fabric {
   [[nodiscard]] Host& host(HostId host) noexcept { return *hosts_[host]; }
   [[nodiscard]] const Host& host(HostId host) const noexcept { return *hosts_[host]; }
   [[nodiscard]] std::uint32_t host_count() const noexcept { return static_cast<std::uint32_t>(hosts_.size()); }
-  [[nodiscard]] const std::vector<Port>& ports() const noexcept { return ports_; }
+  [[nodiscard]] std::span<const Port> ports() const noexcept { return ports_; }
   [[nodiscard]] const std::vector<Switch>& switches() const noexcept { return switches_; }
   [[nodiscard]] const FabricCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::uint64_t events() const noexcept { return events_.popped(); }
@@ -142,19 +143,35 @@ class Fabric {
   [[nodiscard]] std::uint64_t hash() const noexcept;
 
  private:
-  struct PooledEvent : Event {
-    Actor* actor = nullptr;
+  /// What belongs to a port and is asked so often that it must not cost a cache line of the port's.
+  struct Place {
+    std::uint32_t node = 0;
+    bool special = false;  ///< as the port's
   };
 
   void handle(Event& event);
-  void push_pooled(EventKind kind, std::uint32_t target, Ps time);
-  void recycle(Event& event) noexcept;
+  void push(EventKind kind, std::uint32_t target, Ps time) { events_.push(time, kind, target); }
+  [[nodiscard]] bool is_host_port(PortId port) const noexcept { return port < hosts_.size(); }
+  void tell_special(PortId port) noexcept;
+
+  // ---- what events that are to come will read is fetched from memory meanwhile (fabric_fetch.cpp)
+  void fetch_ahead() noexcept;
+  void fetch(Event& event) const noexcept;
+  /// Chooses the packet's way, too.
+  void fetch_arrival(PortId port, Packet& packet) const noexcept;
+  void fetch_host(HostId host) const noexcept;
+  [[nodiscard]] std::uint32_t queue_pair_of(const Event& event) const noexcept;
+  /// What is known only when the first is there, and when the second is.
+  void fetch_second(const Event& event) const noexcept;
+  void fetch_third(const Event& event) const noexcept;
 
   // ---- links
   void transmit(PortId port, Packet& packet);
   void wake_when_free(PortId port);
   void on_port_free(PortId port);
   void on_arrival(PortId port, Packet& packet);
+  /// It is nowhere any more.
+  void forget(const Packet& packet);
   [[nodiscard]] bool loses(Port& port, const Packet& packet) noexcept;
 
   // ---- PFC (fabric_pfc.cpp)
@@ -170,6 +187,8 @@ class Fabric {
 
   // ---- switches (fabric_switch.cpp)
   void forward(PortId port, Packet& packet);
+  /// It must wait: takes room for it, if there is any.
+  void enqueue(PortId port, PortId out, Packet& packet);
   /// kNoPort: no way leads there.
   [[nodiscard]] PortId route(const Switch& from, SwitchId self, HostId destination, std::uint64_t flow) const noexcept;
   void send_from_switch(PortId port);
@@ -179,9 +198,11 @@ class Fabric {
 
   // ---- hosts (fabric_host.cpp)
   void send_from_host(PortId port);
-  void arrive_at_host(HostId host, Packet& packet);
-  void receive(HostId host, Packet& packet);
-  void drain(HostId host, Packet& packet);
+  /// The engine's packet.
+  [[nodiscard]] Packet packet_of(HostId host, const transport::TxDesc& desc);
+  void arrive_at_host(HostId host, const Packet& packet);
+  void receive(HostId host, const Packet& packet);
+  void drain(HostId host, const Packet& packet);
   /// After whatever the engine was asked to do.
   void look_after(HostId host);
   void arm_timer(HostId host);
@@ -195,17 +216,20 @@ class Fabric {
   std::vector<bool> down_;  ///< by link
   Routes routes_;
   EventQueue events_;
-  PacketPool packets_;
-  std::deque<PooledEvent> pooled_;
-  Event* free_events_ = nullptr;
+  PacketBodies bodies_;
+  PacketChunks chunks_;
+  Numbered<Actor*> actors_;  ///< who is to be called, by the target of their events
   std::vector<Port> ports_;
+  std::vector<Place> places_;  ///< by port
   std::vector<Switch> switches_;
   std::vector<std::unique_ptr<Host>> hosts_;
+  std::vector<EngineMemory> engine_memory_;  ///< by host
   Random random_;
   transport::TxDesc desc_;
   FabricCounters counters_;
   Ps now_ = 0;
   bool stopped_ = false;
+  bool fetches_ = false;  ///< no cache holds all that events read
 };
 
 }  // namespace tensorwire::fabric

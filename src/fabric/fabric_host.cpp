@@ -12,11 +12,6 @@ using namespace transport;
 
 namespace {
 
-/// What ECMP knows of a packet: the addresses and the UDP source port; the rest of the 5-tuple is the same for all.
-std::uint64_t flow_of(HostId source, HostId destination, std::uint16_t udp_source_port) noexcept {
-  return mix64(std::uint64_t{source} << 40 ^ std::uint64_t{destination} << 16 ^ udp_source_port);
-}
-
 PacketKind kind_of(const TxDesc& desc) noexcept {
   if (desc.headers.opcode == wire::Opcode::kCnp) return PacketKind::kCnp;
   return desc.headers.opcode == wire::Opcode::kRcAck ? PacketKind::kControl : PacketKind::kData;
@@ -27,11 +22,14 @@ PacketKind kind_of(const TxDesc& desc) noexcept {
 std::vector<PortId> Fabric::path_of(HostId from, const QueuePair& qp) const {
   const AddressVector& av = qp.attributes().av;
   const HostId destination = host_of(av.remote);
-  const std::uint64_t flow = flow_of(from, destination, av.udp_source_port);
+  Packet packet;
+  packet.source = from;
+  packet.destination = destination;
+  packet.udp_source_port = av.udp_source_port;
   std::vector<PortId> path{from};
   while (ports_[path.back()].peer != destination && path.size() <= switches_.size()) {
     const SwitchId at = ports_[ports_[path.back()].peer].node;
-    const PortId out = route(switches_[at], at, destination, flow);
+    const PortId out = route(switches_[at], at, destination, flow_of(packet));
     if (out == kNoPort) return {};
     path.push_back(out);
   }
@@ -44,7 +42,8 @@ void Fabric::send_from_host(PortId id) {
   Port& port = ports_[id];
   if (port.busy_until > now_) return wake_when_free(id);
   if (!port.pauses.empty()) {
-    transmit(id, port.pauses.pop());
+    Packet pause = port.pauses.pop(chunks_);
+    transmit(id, pause);
     return wake_when_free(id);
   }
   Host& host = *hosts_[port.node];
@@ -52,26 +51,32 @@ void Fabric::send_from_host(PortId id) {
   const std::size_t count = host.engine.next_tx(now_, 1, {&desc_, 1});
   arm_timer(port.node);
   if (count == 0) return;
-  Packet& packet = packets_.take();
-  packet.type = kind_of(desc_);
-  packet.headers = desc_.headers;
-  packet.payload_bytes = desc_.payload_bytes;
-  packet.wire_bytes = kFramingBytes + static_cast<std::uint32_t>(wire::header_bytes(desc_.headers.opcode)) +
-                      desc_.payload_bytes + desc_.headers.pad;
-  packet.source = port.node;
-  packet.destination = host_of(desc_.av->remote);
-  packet.flow = flow_of(packet.source, packet.destination, desc_.av->udp_source_port);
-  packet.priority = priority_of(desc_.av->traffic_class);
-  packet.ecn = desc_.av->traffic_class & wire::kEcnMask;
-  packet.traffic_class = desc_.av->traffic_class;
-  packet.udp_source_port = desc_.av->udp_source_port;
-  packet.slot_header = nullptr;
-  if (wire::traits(desc_.headers.opcode).begins() && desc_.piece_count != 0 && desc_.pieces[0].mr != nullptr) {
-    const auto& memory = static_cast<const SparseMemory&>(*desc_.pieces[0].mr->ops);
-    packet.slot_header = memory.header_at(desc_.pieces[0].address);
-  }
+  host.last_sender = desc_.src_qpn;
+  Packet packet = packet_of(port.node, desc_);
   transmit(id, packet);
   if (host.engine.has_tx()) wake_when_free(id);
+}
+
+Packet Fabric::packet_of(HostId host, const TxDesc& desc) {
+  Packet packet;
+  packet.body = bodies_.take();
+  packet.source = host;
+  packet.destination = host_of(desc.av->remote);
+  packet.udp_source_port = desc.av->udp_source_port;
+  packet.wire_bytes =
+      static_cast<std::uint16_t>(kFramingBytes + static_cast<std::uint32_t>(wire::header_bytes(desc.headers.opcode)) +
+                                 desc.payload_bytes + desc.headers.pad);
+  packet.type = kind_of(desc);
+  packet.traffic_class = desc.av->traffic_class;
+  PacketBody& body = bodies_[packet.body];
+  body.headers = desc.headers;
+  body.payload_bytes = desc.payload_bytes;
+  body.slot_header = nullptr;
+  if (wire::traits(desc.headers.opcode).begins() && desc.piece_count != 0 && desc.pieces[0].mr != nullptr) {
+    const auto& memory = static_cast<const SparseMemory&>(*desc.pieces[0].mr->ops);
+    body.slot_header = memory.header_at(desc.pieces[0].address);
+  }
+  return packet;
 }
 
 void Fabric::look_after(HostId id) {
@@ -87,7 +92,7 @@ void Fabric::arm_timer(HostId id) {
   const Ps deadline = host.engine.next_deadline();
   if (deadline >= host.timer_at) return;
   host.timer_at = std::max(deadline, now_);
-  push_pooled(EventKind::kHostTimer, id, host.timer_at);
+  push(EventKind::kHostTimer, id, host.timer_at);
 }
 
 void Fabric::on_host_timer(HostId id, Ps time) {
@@ -102,7 +107,7 @@ void Fabric::post(HostId id, QueuePair& qp, const SendWr& wr) {
   host.posting_until = std::max(host.posting_until, now_) + host.config.post_cost;
   Host::Post post{host.posting_until + host.config.post_delay, &qp, wr, {}, static_cast<std::uint8_t>(wr.sges.size())};
   std::copy(wr.sges.begin(), wr.sges.end(), post.sges.begin());
-  if (host.posts.empty() || host.posts.back().due != post.due) push_pooled(EventKind::kPosts, id, post.due);
+  if (host.posts.empty() || host.posts.back().due != post.due) push(EventKind::kPosts, id, post.due);
   host.posts.push_back(post);
 }
 
@@ -120,25 +125,23 @@ void Fabric::on_posts(HostId id) {
 
 // ---- receiving
 
-void Fabric::arrive_at_host(HostId id, Packet& packet) {
+void Fabric::arrive_at_host(HostId id, const Packet& packet) {
   Host& host = *hosts_[id];
   if (host.config.receive_ps_per_byte == 0) return receive(id, packet);
   if (host.waiting_bytes + packet.wire_bytes > host.config.receive_buffer_bytes) {
     ++ports_[id].counters.dropped;
     ++counters_.dropped;
-    return packets_.give_back(packet);
+    return forget(packet);
   }
   host.waiting_bytes += packet.wire_bytes;
   host.drained_at = std::max(host.drained_at, now_) + packet.wire_bytes * host.config.receive_ps_per_byte;
-  if (host.waiting_bytes > host.config.receive_xoff_bytes && (ports_[id].asks_pause >> packet.priority & 1) == 0) {
-    ask_pause(id, packet.priority);
+  if (host.waiting_bytes > host.config.receive_xoff_bytes && (ports_[id].asks_pause >> packet.priority() & 1) == 0) {
+    ask_pause(id, packet.priority());
   }
-  packet.kind = EventKind::kDrained;
-  packet.target = id;
-  events_.push(packet, host.drained_at);
+  events_.push(host.drained_at, EventKind::kDrained, id, packet);
 }
 
-void Fabric::drain(HostId id, Packet& packet) {
+void Fabric::drain(HostId id, const Packet& packet) {
   Host& host = *hosts_[id];
   host.waiting_bytes -= packet.wire_bytes;
   Port& port = ports_[id];
@@ -149,23 +152,24 @@ void Fabric::drain(HostId id, Packet& packet) {
   receive(id, packet);
 }
 
-void Fabric::receive(HostId id, Packet& packet) {
+void Fabric::receive(HostId id, const Packet& packet) {
   Host& host = *hosts_[id];
+  const PacketBody& body = bodies_[packet.body];
   PacketSource source;
-  source.address = hosts_[packet.source]->gid;
-  source.congestion_experienced = packet.ecn == wire::kEcnCongestionExperienced;
-  const RxVerdict verdict = host.engine.classify(packet.headers, packet.payload_bytes, source, now_);
+  source.address = gid_of(packet.source);
+  source.congestion_experienced = (packet.traffic_class & wire::kEcnMask) == wire::kEcnCongestionExperienced;
+  const RxVerdict verdict = host.engine.classify(body.headers, body.payload_bytes, source, now_);
   if (verdict.action != RxAction::kDrop) {
     if (verdict.action == RxAction::kPlace) {
-      counters_.payload_bytes += packet.payload_bytes;
-      if (packet.slot_header != nullptr) {
+      counters_.payload_bytes += body.payload_bytes;
+      if (body.slot_header != nullptr) {
         const Piece& piece = verdict.pieces[0];
-        (void)piece.mr->ops->store(piece.address, {packet.slot_header, collective::kSlotHeaderBytes}, nullptr);
+        (void)piece.mr->ops->store(piece.address, {body.slot_header, collective::kSlotHeaderBytes}, nullptr);
       }
     }
-    host.engine.commit(verdict, packet.headers, packet.payload_bytes, now_);
+    host.engine.commit(verdict, body.headers, body.payload_bytes, now_);
   }
-  packets_.give_back(packet);
+  forget(packet);
   look_after(id);
 }
 
@@ -175,7 +179,7 @@ void Fabric::see_completions(HostId id) {
   std::array<Completion, 32> batch;
   while (const std::size_t count = host.completions.poll(batch)) {
     for (const Completion& completion : std::span{batch}.first(count)) {
-      if (host.seen.empty() || host.seen.back().due != due) push_pooled(EventKind::kCompletions, id, due);
+      if (host.seen.empty() || host.seen.back().due != due) push(EventKind::kCompletions, id, due);
       host.seen.push_back({due, completion});
     }
   }

@@ -12,38 +12,39 @@ constexpr std::uint32_t by_priority(PortId port, std::uint8_t priority) noexcept
   return port * static_cast<std::uint32_t>(kPriorities) + priority;
 }
 
+constexpr std::uint8_t traffic_class_of(std::uint8_t priority) noexcept {
+  return static_cast<std::uint8_t>(priority << 5);
+}
+
 }  // namespace
 
 void Fabric::send_pause(PortId id, std::uint8_t priority, std::uint16_t quanta) {
-  Packet& packet = packets_.take();
+  Packet packet;
   packet.type = PacketKind::kPause;
-  packet.priority = priority;
-  packet.quanta = quanta;
+  packet.traffic_class = traffic_class_of(priority);
+  packet.quanta_or_port = quanta;
   packet.wire_bytes = kPauseBytes;
-  packet.payload_bytes = 0;
   Port& port = ports_[id];
   if (quanta != 0) {
     ++port.counters.pauses_sent;
     ++counters_.pauses_sent;
   }
-  port.pauses.push(packet);
+  port.pauses.push(chunks_, packet);
   wake_when_free(id);
 }
 
 void Fabric::on_pause(PortId id, const Packet& packet) {
   Port& port = ports_[id];
-  const Ps length = Ps{packet.quanta} * kQuantumBytes * port.ps_per_byte;
-  port.paused_until[packet.priority] = now_ + length;
-  if (length != 0) {
-    push_pooled(EventKind::kPauseExpiry, by_priority(id, packet.priority), now_ + length);
-  }
-  set_paused(id, packet.priority, length != 0);
+  const std::uint8_t priority = packet.priority();
+  const Ps length = Ps{packet.quanta_or_port} * kQuantumBytes * port.ps_per_byte;
+  port.paused_until[priority] = now_ + length;
+  if (length != 0) push(EventKind::kPauseExpiry, by_priority(id, priority), now_ + length);
+  set_paused(id, priority, length != 0);
   const WatchdogConfig& watchdog = config_.switches.watchdog;
   // Whoever goes on pausing says so again and again: a good time to look at the clock.
-  const bool long_enough =
-      port.is_paused(packet.priority) && now_ - port.paused_since[packet.priority] >= watchdog.detect;
-  const bool waits = (port.occupied >> packet.priority & 1) != 0;
-  if (watchdog.enabled && !port.of_host && long_enough && waits) give_up_waiting(id, packet.priority);
+  const bool long_enough = port.is_paused(priority) && now_ - port.paused_since[priority] >= watchdog.detect;
+  const bool waits = (port.occupied >> priority & 1) != 0;
+  if (watchdog.enabled && !port.of_host && long_enough && waits) give_up_waiting(id, priority);
 }
 
 void Fabric::on_pause_expiry(PortId id, std::uint8_t priority) {
@@ -67,16 +68,18 @@ void Fabric::set_paused(PortId id, std::uint8_t priority, bool paused) {
 void Fabric::ask_pause(PortId id, std::uint8_t priority) {
   Port& port = ports_[id];
   port.asks_pause = static_cast<std::uint8_t>(port.asks_pause | 1U << priority);
+  if (!port.of_host) ++switches_[port.node].asking;
   send_pause(id, priority, config_.switches.pause_quanta);
   if ((port.repeats_pause >> priority & 1) != 0) return;
   port.repeats_pause = static_cast<std::uint8_t>(port.repeats_pause | 1U << priority);
   const Ps length = Ps{config_.switches.pause_quanta} * kQuantumBytes * port.ps_per_byte;
-  push_pooled(EventKind::kPauseRepeat, by_priority(id, priority), now_ + length / 2);
+  push(EventKind::kPauseRepeat, by_priority(id, priority), now_ + length / 2);
 }
 
 void Fabric::end_pause(PortId id, std::uint8_t priority) {
   Port& port = ports_[id];
   port.asks_pause = static_cast<std::uint8_t>(port.asks_pause & ~(1U << priority));
+  if (!port.of_host) --switches_[port.node].asking;
   send_pause(id, priority, 0);
 }
 
@@ -88,7 +91,7 @@ void Fabric::on_pause_repeat(PortId id, std::uint8_t priority) {
   }
   send_pause(id, priority, config_.switches.pause_quanta);
   const Ps length = Ps{config_.switches.pause_quanta} * kQuantumBytes * port.ps_per_byte;
-  push_pooled(EventKind::kPauseRepeat, by_priority(id, priority), now_ + length / 2);
+  push(EventKind::kPauseRepeat, by_priority(id, priority), now_ + length / 2);
 }
 
 // ---- the watchdog
@@ -98,20 +101,20 @@ void Fabric::give_up_waiting(PortId id, std::uint8_t priority) {
   port.drops = static_cast<std::uint8_t>(port.drops | 1U << priority);
   ++counters_.watchdog;
   while ((port.occupied >> priority & 1) != 0) {
-    Packet& packet = port.pop(priority);
+    const Packet packet = port.pop(chunks_, priority);
     ++port.counters.watchdog_dropped;
     ++counters_.watchdog_dropped;
     release(switches_[port.node], packet);
-    packets_.give_back(packet);
+    forget(packet);
   }
-  push_pooled(EventKind::kWatchdog, by_priority(id, priority), now_ + config_.switches.watchdog.restore);
+  push(EventKind::kWatchdog, by_priority(id, priority), now_ + config_.switches.watchdog.restore);
 }
 
 /// A pause asks for silence up to paused_until: that long after the last one, and `restore` more.
 void Fabric::on_watchdog(PortId id, std::uint8_t priority) {
   Port& port = ports_[id];
   const Ps trusted_at = port.paused_until[priority] + config_.switches.watchdog.restore;
-  if (trusted_at > now_) return push_pooled(EventKind::kWatchdog, by_priority(id, priority), trusted_at);
+  if (trusted_at > now_) return push(EventKind::kWatchdog, by_priority(id, priority), trusted_at);
   port.drops = static_cast<std::uint8_t>(port.drops & ~(1U << priority));
   set_paused(id, priority, false);
 }
@@ -120,10 +123,10 @@ void Fabric::on_watchdog(PortId id, std::uint8_t priority) {
 
 namespace {
 
-bool holds_packets_of(const PacketQueue& queue, std::uint32_t ingress) noexcept {
-  for (const Event* event = queue.head(); event != nullptr; event = event->next)
-    if (static_cast<const Packet&>(*event).ingress == ingress) return true;
-  return false;
+bool holds_packets_of(const PacketQueue& queue, const PacketChunks& chunks, std::uint32_t ingress) noexcept {
+  bool found = false;
+  queue.for_each(chunks, [&](const Packet& packet) { found = found || packet.quanta_or_port == ingress; });
+  return found;
 }
 
 }  // namespace
@@ -159,7 +162,7 @@ std::vector<PortId> Fabric::waits_for_at_next(PortId id, std::uint8_t priority) 
   const Switch& beyond = switches_[ports_[port.peer].node];
   for (PortId out = beyond.first_port; out < beyond.first_port + beyond.ports; ++out) {
     const bool waits = ports_[out].is_paused(priority) &&
-                       holds_packets_of(ports_[out].queues[priority], port.peer - beyond.first_port);
+                       holds_packets_of(ports_[out].lanes[priority].queue, chunks_, port.peer - beyond.first_port);
     if (waits) others.push_back(out);
   }
   return others;

@@ -15,67 +15,76 @@ PortId Fabric::route(const Switch& from, SwitchId self, HostId destination, std:
 }
 
 void Fabric::forward(PortId id, Packet& packet) {
-  Port& from = ports_[id];
-  const SwitchId self = from.node;
-  Switch& at = switches_[self];
-  const PortId out = route(at, self, packet.destination, packet.flow);
+  const SwitchId self = places_[id].node;
+  const Switch& at = switches_[self];
+  const PortId out = packet.quanta_or_port != kNotRouted ? at.first_port + packet.quanta_or_port
+                                                         : route(at, self, packet.destination, flow_of(packet));
   if (out == kNoPort) {
     ++counters_.unroutable;
-    return packets_.give_back(packet);
+    return forget(packet);
   }
-  Port& port = ports_[out];
   // Nothing before it: it leaves at once, and no account would notice.
-  if (port.busy_until <= now_ && !port.wakes && port.occupied == 0 && !port.is_paused(packet.priority)) {
+  const Port& port = ports_[out];
+  if (port.busy_until <= now_ && !port.wakes && port.occupied == 0 && !port.is_paused(packet.priority())) {
     return transmit(out, packet);
   }
-  if ((port.drops >> packet.priority & 1) != 0) {
+  enqueue(id, out, packet);
+}
+
+void Fabric::enqueue(PortId id, PortId out, Packet& packet) {
+  Port& port = ports_[out];
+  Switch& at = switches_[port.node];
+  const std::uint8_t priority = packet.priority();
+  if ((port.drops >> priority & 1) != 0) {
     ++port.counters.watchdog_dropped;
     ++counters_.watchdog_dropped;
-    return packets_.give_back(packet);
+    return forget(packet);
   }
   const auto ingress = static_cast<std::uint16_t>(id - at.first_port);
-  if (!at.buffer.take(ingress, packet.priority, packet.wire_bytes)) {
-    ++from.counters.dropped;
+  if (!at.buffer.take(ingress, priority, packet.wire_bytes)) {
+    ++ports_[id].counters.dropped;
     ++counters_.dropped;
-    return packets_.give_back(packet);
+    return forget(packet);
   }
-  packet.ingress = ingress;
-  if ((from.asks_pause >> packet.priority & 1) == 0 && at.buffer.wants_pause(ingress, packet.priority)) {
-    ask_pause(id, packet.priority);
+  packet.quanta_or_port = ingress;
+  if (at.buffer.wants_pause(ingress, priority) && (ports_[id].asks_pause >> priority & 1) == 0) {
+    ask_pause(id, priority);
   }
-  port.push(packet);
-  if (!port.is_paused(packet.priority)) wake_when_free(out);
+  port.push(chunks_, packet);
+  if (!port.is_paused(priority)) wake_when_free(out);
 }
 
 void Fabric::send_from_switch(PortId id) {
   Port& port = ports_[id];
-  Packet* const packet = port.next(config_.switches.scheduler);
-  if (packet == nullptr) return;
-  if (packet->type != PacketKind::kPause) {
-    Switch& at = switches_[port.node];
-    release(at, *packet);
-    mark(at, port, *packet);
+  Packet packet;
+  if (!port.next(chunks_, config_.switches.scheduler, packet)) return;
+  if (packet.type != PacketKind::kPause) {
+    Switch& at = switches_[places_[id].node];
+    release(at, packet);
+    mark(at, port, packet);
   }
-  transmit(id, *packet);
+  transmit(id, packet);
   if (port.can_send()) wake_when_free(id);
 }
 
 void Fabric::release(Switch& at, const Packet& packet) {
-  at.buffer.release(packet.ingress, packet.priority, packet.wire_bytes);
-  const PortId ingress = at.first_port + packet.ingress;
-  const bool asks = (ports_[ingress].asks_pause >> packet.priority & 1) != 0;
-  if (asks && at.buffer.may_resume(packet.ingress, packet.priority)) end_pause(ingress, packet.priority);
+  const std::uint8_t priority = packet.priority();
+  at.buffer.release(packet.quanta_or_port, priority, packet.wire_bytes);
+  if (at.asking == 0) return;
+  const PortId ingress = at.first_port + packet.quanta_or_port;
+  const bool asks = (ports_[ingress].asks_pause >> priority & 1) != 0;
+  if (asks && at.buffer.may_resume(packet.quanta_or_port, priority)) end_pause(ingress, priority);
 }
 
 void Fabric::mark(Switch& at, Port& port, Packet& packet) noexcept {
   const EcnConfig& ecn = config_.switches.ecn;
-  const std::uint64_t queue = port.queue_bytes[packet.priority];
-  if (!ecn.enabled || queue <= ecn.min_bytes || packet.ecn != wire::kEcnCapable) return;
+  const std::uint64_t queue = port.lanes[packet.priority()].bytes;
+  if (!ecn.enabled || queue <= ecn.min_bytes || (packet.traffic_class & wire::kEcnMask) != wire::kEcnCapable) return;
   if (queue <= ecn.max_bytes) {
     const std::uint64_t part = (queue - ecn.min_bytes) * ecn.max_per_million / (ecn.max_bytes - ecn.min_bytes);
     if (!at.random.chance(static_cast<std::uint32_t>(part))) return;
   }
-  packet.ecn = wire::kEcnCongestionExperienced;
+  packet.traffic_class |= wire::kEcnCongestionExperienced;
   ++port.counters.marked;
   ++counters_.marked;
 }

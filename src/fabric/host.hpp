@@ -74,6 +74,7 @@ struct Host {
   transport::PdId domain;
   std::uint32_t key;  ///< of user memory, local and remote
   std::uint32_t next_qpn = 1;
+  std::uint32_t last_sender = 0;  ///< QPN of the last packet that it sent; 0: none yet
 
   std::uint64_t refused_posts = 0;  ///< must stay 0: its user posted more than it made room for
   Ps posting_until = 0;             ///< its software is busy

@@ -1,13 +1,13 @@
-// A packet of the simulated fabric: header fields and lengths, never payload bytes. It is an event itself (its
-// arrival), lies in at most one queue at a time, and belongs to whoever holds it: a port's queue, or the event queue
-// while it is on a link. Packets come from a pool and go back to it.
+// A packet of the simulated fabric: header fields and lengths, never payload bytes. What links and switches look at is
+// a value of 20 bytes that moves from the calendar into a port's queue and back, so that memory is read in the order in
+// which it lies; what only hosts look at stays where it is (PacketBody) and is found by number.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 
-#include "fabric/event_queue.hpp"
+#include "base/random.hpp"
+#include "fabric/numbered.hpp"
 #include "transport/engine.hpp"
 
 namespace tensorwire::fabric {
@@ -36,67 +36,39 @@ enum class PacketKind : std::uint8_t {
   kPause,  ///< PFC, of one priority; goes no further than one link
 };
 
-/// All that a switch looks at lies in the first cache line.
-struct alignas(64) Packet : Event {
-  PacketKind type = PacketKind::kData;
-  std::uint8_t priority = 0;
-  std::uint8_t ecn = 0;
-  std::uint16_t ingress = 0;  ///< in a switch: the port it came by, counted from the switch's first
-  std::uint16_t quanta = 0;   ///< kPause: 0 is "go on"
-  std::uint32_t wire_bytes = 0;
-  std::uint32_t payload_bytes = 0;
+using BodyId = std::uint32_t;
+inline constexpr BodyId kNoBody = ~BodyId{0};
+
+inline constexpr std::uint16_t kNotRouted = 0xffff;
+
+struct Packet {
+  BodyId body = kNoBody;
   HostId source = 0;
   HostId destination = 0;
-  std::uint64_t flow = 0;  ///< hash of the 5-tuple
-  wire::Headers headers;
   std::uint16_t udp_source_port = 0;
-  std::uint8_t traffic_class = 0;
+  std::uint16_t wire_bytes = 0;
+  /// kPause: for how long; 0 is "go on". Others: in a switch, the port it came by; on a link, the port of the switch
+  /// that it comes to by which it will leave, or kNotRouted. Ports are counted from the switch's first.
+  std::uint16_t quanta_or_port = 0;
+  PacketKind type = PacketKind::kData;
+  std::uint8_t traffic_class = 0;  ///< of the IP header, ECN included
+
+  [[nodiscard]] std::uint8_t priority() const noexcept { return priority_of(traffic_class); }
+};
+static_assert(sizeof(Packet) == 20);
+
+/// What ECMP knows of a packet: the addresses and the UDP source port; the rest of the 5-tuple is the same for all.
+[[nodiscard]] constexpr std::uint64_t flow_of(const Packet& packet) noexcept {
+  return mix64(std::uint64_t{packet.source} << 40 ^ std::uint64_t{packet.destination} << 16 ^ packet.udp_source_port);
+}
+
+/// What the host that sent it tells the host that receives it.
+struct alignas(64) PacketBody {
   const std::byte* slot_header = nullptr;  ///< the only bytes that travel (sparse_memory.hpp)
-};
-static_assert(sizeof(Packet) <= 192);
-
-/// Packets in the order in which they came.
-class PacketQueue {
- public:
-  [[nodiscard]] bool empty() const noexcept { return head_ == nullptr; }
-  [[nodiscard]] const Packet& front() const noexcept { return static_cast<const Packet&>(*head_); }
-  /// Linked by `next`.
-  [[nodiscard]] const Event* head() const noexcept { return head_; }
-  void push(Packet& packet) noexcept {
-    packet.next = nullptr;
-    (head_ == nullptr ? head_ : tail_->next) = &packet;
-    tail_ = &packet;
-  }
-  Packet& pop() noexcept {
-    Event* const packet = head_;
-    head_ = packet->next;
-    return static_cast<Packet&>(*packet);
-  }
-
- private:
-  Event* head_ = nullptr;
-  Event* tail_ = nullptr;
+  std::uint32_t payload_bytes = 0;
+  wire::Headers headers;  ///< what most opcodes have is in the first cache line
 };
 
-class PacketPool {
- public:
-  /// What it was before is still in it: whoever takes it sets every field that is read later.
-  [[nodiscard]] Packet& take() {
-    if (free_ == nullptr) return packets_.emplace_back();
-    Packet& packet = *free_;
-    free_ = static_cast<Packet*>(packet.next);
-    return packet;
-  }
-  void give_back(Packet& packet) noexcept {
-    packet.next = free_;
-    free_ = &packet;
-  }
-  /// The most that were in use at once.
-  [[nodiscard]] std::size_t size() const noexcept { return packets_.size(); }
-
- private:
-  std::deque<Packet> packets_;
-  Packet* free_ = nullptr;
-};
+using PacketBodies = Numbered<PacketBody>;
 
 }  // namespace tensorwire::fabric

@@ -11,39 +11,53 @@ constexpr std::uint32_t kQuantum = 4096 + 128;
 
 std::uint8_t highest(std::uint8_t set) noexcept { return static_cast<std::uint8_t>(std::bit_width(set) - 1); }
 
+std::uint8_t strict_of(const SchedulerConfig& scheduler) noexcept {
+  std::uint8_t strict = 0;
+  for (std::uint8_t priority = 0; priority < kPriorities; ++priority)
+    if (scheduler.weights[priority] == 0) strict = static_cast<std::uint8_t>(strict | 1U << priority);
+  return strict;
+}
+
 }  // namespace
 
-Packet& Port::pop(std::uint8_t priority) noexcept {
-  Packet& packet = queues[priority].pop();
-  if (queues[priority].empty()) {
+Packet Port::pop(PacketChunks& chunks, std::uint8_t priority) {
+  Lane& lane = lanes[priority];
+  const Packet packet = lane.queue.pop(chunks);
+  if (lane.queue.empty()) {
     occupied = static_cast<std::uint8_t>(occupied & ~(1U << priority));
-    deficit[priority] = 0;
+    lane.deficit = 0;
   }
-  queue_bytes[priority] -= packet.wire_bytes;
+  lane.bytes -= packet.wire_bytes;
   queued_bytes -= packet.wire_bytes;
   return packet;
 }
 
-Packet* Port::next(const SchedulerConfig& scheduler) noexcept {
-  if (!pauses.empty()) return &pauses.pop();
+bool Port::next(PacketChunks& chunks, const SchedulerConfig& scheduler, Packet& packet) {
+  if (!pauses.empty()) {
+    packet = pauses.pop(chunks);
+    return true;
+  }
   const auto candidates = static_cast<std::uint8_t>(occupied & ~paused);
-  if (candidates == 0) return nullptr;
-  if (std::has_single_bit(candidates)) return &pop(highest(candidates));
-  std::uint8_t strict = 0;
-  for (std::uint8_t priority = 0; priority < kPriorities; ++priority)
-    if (scheduler.weights[priority] == 0) strict = static_cast<std::uint8_t>(strict | 1U << priority);
-  if ((candidates & strict) != 0) return &pop(highest(candidates & strict));
-  return &next_by_weight(scheduler, candidates);
+  if (candidates == 0) return false;
+  if (std::has_single_bit(candidates)) {
+    packet = pop(chunks, highest(candidates));
+  } else if (const std::uint8_t strict = candidates & strict_of(scheduler); strict != 0) {
+    packet = pop(chunks, highest(strict));
+  } else {
+    packet = next_by_weight(chunks, scheduler, candidates);
+  }
+  return true;
 }
 
-Packet& Port::next_by_weight(const SchedulerConfig& scheduler, std::uint8_t candidates) noexcept {
+Packet Port::next_by_weight(PacketChunks& chunks, const SchedulerConfig& scheduler, std::uint8_t candidates) {
   for (;;) {
-    if ((candidates >> turn & 1) != 0 && deficit[turn] >= queues[turn].front().wire_bytes) {
-      deficit[turn] -= queues[turn].front().wire_bytes;
-      return pop(turn);
+    Lane& lane = lanes[turn];
+    if ((candidates >> turn & 1) != 0 && lane.deficit >= lane.queue.front(chunks).wire_bytes) {
+      lane.deficit -= lane.queue.front(chunks).wire_bytes;
+      return pop(chunks, turn);
     }
     turn = (turn + 1) % kPriorities;
-    if ((candidates >> turn & 1) != 0) deficit[turn] += kQuantum * scheduler.weights[turn];
+    if ((candidates >> turn & 1) != 0) lanes[turn].deficit += kQuantum * scheduler.weights[turn];
   }
 }
 

@@ -11,18 +11,19 @@
 
 namespace tensorwire::fabric {
 
-void PortCapture::record(const Packet& packet, Ps time) noexcept {
+void PortCapture::record(const Packet& packet, const PacketBodies& bodies, Ps time) noexcept {
   if (++packets_ > kMostPackets) return;
   if (packet.type == PacketKind::kPause) return record_pause(packet, time);
-  const std::size_t head = wire::encode(packet.headers, std::span{datagram_});
-  const std::size_t end = head + packet.payload_bytes + packet.headers.pad;
+  const PacketBody& body = bodies[packet.body];
+  const std::size_t head = wire::encode(body.headers, std::span{datagram_});
+  const std::size_t end = head + body.payload_bytes + body.headers.pad;
   const std::size_t known =
-      packet.slot_header != nullptr ? std::min<std::size_t>(collective::kSlotHeaderBytes, packet.payload_bytes) : 0;
-  if (known != 0) std::memcpy(&datagram_[head], packet.slot_header, known);
+      body.slot_header != nullptr ? std::min<std::size_t>(collective::kSlotHeaderBytes, body.payload_bytes) : 0;
+  if (known != 0) std::memcpy(&datagram_[head], body.slot_header, known);
 
   wire::FrameInfo info;
   info.flow = {gid_of(packet.source), gid_of(packet.destination), packet.udp_source_port, wire::kRoceUdpPort};
-  info.tos = static_cast<std::uint8_t>((packet.traffic_class & ~wire::kEcnMask) | packet.ecn);
+  info.tos = packet.traffic_class;
   std::uint32_t crc = wire::icrc_begin(info.flow, end + wire::kIcrcBytes, info.ip_id);
   crc = wire::icrc_headers(crc, std::span{datagram_}.first(head));
   crc = wire::crc_update(crc, std::span{datagram_}.subspan(head, end - head));
@@ -43,8 +44,8 @@ void PortCapture::record_pause(const Packet& packet, Ps time) noexcept {
   store_be16(&frame[6], 0x0200);
   store_be16(&frame[12], 0x8808);
   store_be16(&frame[14], 0x0101);
-  store_be16(&frame[16], static_cast<std::uint16_t>(1U << packet.priority));
-  store_be16(&frame[kTimes + 2 * std::size_t{packet.priority}], packet.quanta);
+  store_be16(&frame[16], static_cast<std::uint16_t>(1U << packet.priority()));
+  store_be16(&frame[kTimes + 2 * std::size_t{packet.priority()}], packet.quanta_or_port);
   writer_.write_frame(frame, time);
 }
 

@@ -22,7 +22,7 @@ class PortCapture {
   explicit PortCapture(const std::string& path) : writer_(path) {}
 
   /// Only the first kMostPackets go to the file.
-  void record(const Packet& packet, Ps time) noexcept;
+  void record(const Packet& packet, const PacketBodies& bodies, Ps time) noexcept;
   /// @throws Error when a packet could not be written.
   void finish() { writer_.flush(); }
   /// That passed.

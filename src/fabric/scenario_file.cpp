@@ -84,6 +84,7 @@ int read_alpha(ScenarioKeys& keys) {
 
 void read_buffer(ScenarioKeys& keys, BufferConfig& buffer) {
   buffer.bytes = keys.bytes("buffer", buffer.bytes);
+  if (buffer.bytes >= SharedBuffer::kMostBytes) keys.refuse("buffer", "it is 4 GiB or more", "Take a smaller buffer");
   buffer.alpha_log2 = read_alpha(keys);
   buffer.reserve_bytes = keys.bytes("reserve", buffer.reserve_bytes);
   buffer.headroom_bytes = keys.bytes("headroom", buffer.headroom_bytes);

@@ -22,7 +22,7 @@ std::uint64_t SharedBuffer::threshold() const noexcept {
 bool SharedBuffer::take(std::uint32_t port, std::uint8_t priority, std::uint32_t bytes) noexcept {
   Account& account = this->account(port, priority);
   const std::uint64_t before = shared_of(account.held);
-  const std::uint64_t after = shared_of(account.held + bytes);
+  const std::uint64_t after = shared_of(std::uint64_t{account.held} + bytes);
   // From the first byte of headroom on, everything goes there: the upstream is about to stop.
   const bool within = account.headroom == 0 && (after == 0 || after <= threshold());
   if (within) {
@@ -39,9 +39,9 @@ bool SharedBuffer::take(std::uint32_t port, std::uint8_t priority, std::uint32_t
 void SharedBuffer::release(std::uint32_t port, std::uint8_t priority, std::uint32_t bytes) noexcept {
   Account& account = this->account(port, priority);
   used_ -= bytes;
-  const std::uint64_t from_headroom = std::min<std::uint64_t>(account.headroom, bytes);
+  const std::uint32_t from_headroom = std::min(account.headroom, bytes);
   account.headroom -= from_headroom;
-  const std::uint64_t rest = bytes - from_headroom;
+  const std::uint32_t rest = bytes - from_headroom;
   shared_used_ -= shared_of(account.held) - shared_of(account.held - rest);
   account.held -= rest;
 }

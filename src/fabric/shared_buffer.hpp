@@ -15,7 +15,7 @@
 namespace tensorwire::fabric {
 
 struct BufferConfig {
-  std::uint64_t bytes = 32ULL << 20;          ///< all of it
+  std::uint64_t bytes = 32ULL << 20;          ///< all of it; less than kMostBytes
   int alpha_log2 = 0;                         ///< alpha = 2^alpha_log2, as `dynamic_th` of switches; -7 to 6
   std::uint64_t reserve_bytes = 4096;         ///< for each ingress port and priority
   std::uint64_t headroom_bytes = 177 * 1024;  ///< for each ingress port and lossless priority
@@ -25,6 +25,8 @@ struct BufferConfig {
 
 class SharedBuffer {
  public:
+  static constexpr std::uint64_t kMostBytes = 1ULL << 32;
+
   SharedBuffer(const BufferConfig& config, std::uint32_t ports);
 
   /// Takes room for a packet. False: there is none, it is dropped.
@@ -41,14 +43,16 @@ class SharedBuffer {
   [[nodiscard]] bool lossless(std::uint8_t priority) const noexcept { return (config_.lossless >> priority & 1) != 0; }
   [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
   [[nodiscard]] const BufferConfig& config() const noexcept { return config_; }
+  /// Asks for the memory that the other questions about this account read.
+  void fetch(std::uint32_t port, std::uint8_t priority) const noexcept { __builtin_prefetch(&account(port, priority)); }
 
   /// Bytes left for the pool when reserves and headroom of so many ports are set aside; 0 when they do not fit.
   [[nodiscard]] static std::uint64_t pool_bytes(const BufferConfig& config, std::uint32_t ports) noexcept;
 
  private:
   struct Account {
-    std::uint64_t held = 0;      ///< of reserve and pool
-    std::uint64_t headroom = 0;  ///< of headroom
+    std::uint32_t held = 0;      ///< of reserve and pool
+    std::uint32_t headroom = 0;  ///< of headroom
   };
 
   [[nodiscard]] Account& account(std::uint32_t port, std::uint8_t priority) noexcept {

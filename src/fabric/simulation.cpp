@@ -34,7 +34,7 @@ void Simulation::Sampler::act(Ps now) {
   Sample sample;
   sample.time = now;
   for (const Port& port : fabric_.ports()) {
-    if (!port.of_host) sample.deepest_queue = std::max(sample.deepest_queue, port.queued_bytes);
+    if (!port.of_host) sample.deepest_queue = std::max<std::uint64_t>(sample.deepest_queue, port.queued_bytes);
     if (port.paused != 0) ++sample.paused_ports;
   }
   sample.payload_bytes = fabric_.counters().payload_bytes;
@@ -250,15 +250,17 @@ void Simulation::add_links(Report& report) const {
 UnevenWays Simulation::most_uneven_ways() const {
   UnevenWays worst;
   const Routes& routes = fabric_.routes();
-  for (std::size_t n = 0; n < routes.choices.size(); ++n) {
+  SwitchId at = 0;
+  for (std::uint32_t n = 0; n < routes.choices.size(); ++n) {
     const Routes::Choices& choices = routes.choices[n];
+    while (n >= routes.first_choice[at + 1]) ++at;
     double least = 1, most = 0;
     for (std::uint32_t way = choices.first; way < choices.first + choices.count; ++way) {
       least = std::min(least, utilisation(routes.ports[way]));
       most = std::max(most, utilisation(routes.ports[way]));
     }
     if (most - least <= worst.most - worst.least) continue;
-    worst = {fabric_.topology().switches[n / routes.leaf_count], choices.count, least, most};
+    worst = {fabric_.topology().switches[at], choices.count, least, most};
   }
   return worst;
 }
@@ -270,11 +272,11 @@ void Simulation::add_ports(Report& report) const {
     std::tie(row.priority, row.paused_fraction) = longest_paused(id);
     report.pause_fraction_max = std::max(report.pause_fraction_max, row.paused_fraction);
     const PortCounters& counters = port.counters;
-    if (row.paused_fraction == 0 && counters.longest_queue == 0 && counters.lost + counters.dropped == 0) continue;
+    if (row.paused_fraction == 0 && port.longest_queue == 0 && counters.lost + counters.dropped == 0) continue;
     row.name = fabric_.name_of(id);
     row.peer = fabric_.name_of(port.peer);
     row.utilisation = utilisation(id);
-    row.longest_queue = counters.longest_queue;
+    row.longest_queue = port.longest_queue;
     row.marked = counters.marked;
     row.dropped = counters.dropped;
     row.lost = counters.lost;

@@ -161,25 +161,64 @@ void join_ports(const Topology& topology, Routes& routes) {
   }
 }
 
+void number_leaves(const Topology& topology, const std::set<SwitchId>& leaves, Routes& routes) {
+  constexpr std::size_t kMost = 65'535;
+  if (leaves.size() > kMost) {
+    throw Error{"build the fabric", fmt::format("it has {} switches with hosts, {} are possible", leaves.size(), kMost),
+                "Put more hosts on each"};
+  }
+  routes.leaves = leaves.size();
+  routes.leaf_number.assign(topology.switches.size(), 0);
+  std::uint16_t number = 0;
+  for (const SwitchId leaf : leaves) routes.leaf_number[leaf] = number++;
+}
+
+/// Those of the ports of `at` that lead one hop nearer.
+std::vector<PortId> ports_towards(const Routes& routes, const std::vector<SwitchId>& beside,
+                                  const std::vector<std::uint32_t>& hops, SwitchId at) {
+  std::vector<PortId> ports;
+  if (hops[at] == kUnreached) return ports;
+  for (PortId port = routes.first_port[at]; port < routes.first_port[at + 1]; ++port)
+    if (beside[port] != kUnreached && hops[beside[port]] + 1 == hops[at]) ports.push_back(port);
+  return ports;
+}
+
+/// The choice of the last switch that has these ports, a new one if there was none; counted from its first.
+std::uint16_t choice_with(Routes& routes, const std::vector<PortId>& ports) {
+  const std::size_t first = routes.first_choice.back();
+  for (std::size_t n = first; n < routes.choices.size(); ++n) {
+    const Routes::Choices& choices = routes.choices[n];
+    const auto begin = routes.ports.begin() + choices.first;
+    if (std::equal(begin, begin + choices.count, ports.begin(), ports.end()))
+      return static_cast<std::uint16_t>(n - first);
+  }
+  routes.choices.push_back({static_cast<std::uint32_t>(routes.ports.size()), static_cast<std::uint32_t>(ports.size())});
+  routes.ports.insert(routes.ports.end(), ports.begin(), ports.end());
+  return static_cast<std::uint16_t>(routes.choices.size() - 1 - first);
+}
+
 }  // namespace
 
 void find_ways_around(const Topology& topology, const std::vector<bool>& down, Routes& routes) {
   const auto switches = static_cast<SwitchId>(topology.switches.size());
   const std::vector<SwitchId> beside = neighbours(topology, routes, down);
-  routes.leaf_count = switches;
-  routes.choices.assign(std::size_t{switches} * switches, {});
+  const std::set<SwitchId> leaves = leaves_of(routes);
+  number_leaves(topology, leaves, routes);
+  std::vector<std::vector<std::uint32_t>> hops;  // by leaf's number
+  for (const SwitchId leaf : leaves) hops.push_back(distances(routes, beside, leaf));
+  routes.choice_of.assign(std::size_t{switches} * leaves.size(), 0);
+  routes.choices.clear();
+  routes.first_choice.clear();
   routes.ports.clear();
-  for (const SwitchId leaf : leaves_of(routes)) {
-    const std::vector<std::uint32_t> hops = distances(routes, beside, leaf);
-    for (SwitchId at = 0; at < switches; ++at) {
-      if (at == leaf || hops[at] == kUnreached) continue;
-      Routes::Choices& choices = routes.choices[std::size_t{at} * switches + leaf];
-      choices.first = static_cast<std::uint32_t>(routes.ports.size());
-      for (PortId port = routes.first_port[at]; port < routes.first_port[at + 1]; ++port)
-        if (beside[port] != kUnreached && hops[beside[port]] + 1 == hops[at]) routes.ports.push_back(port);
-      choices.count = static_cast<std::uint32_t>(routes.ports.size()) - choices.first;
+  for (SwitchId at = 0; at < switches; ++at) {
+    routes.first_choice.push_back(static_cast<std::uint32_t>(routes.choices.size()));
+    routes.choices.emplace_back();  // none, for those that cannot be reached and for itself
+    for (std::size_t leaf = 0; leaf < hops.size(); ++leaf) {
+      const std::vector<PortId> ports = ports_towards(routes, beside, hops[leaf], at);
+      routes.choice_of[at * leaves.size() + leaf] = choice_with(routes, ports);
     }
   }
+  routes.first_choice.push_back(static_cast<std::uint32_t>(routes.choices.size()));
 }
 
 Routes find_routes(const Topology& topology) {

@@ -78,13 +78,17 @@ struct Routes {
   struct Choices {
     std::uint32_t first = 0, count = 0;  ///< of `ports`
   };
-  std::vector<Choices> choices;  ///< [switch * switches + leaf]
+  // A switch has few different choices, and many leaves that each of them leads to.
+  std::vector<Choices> choices;             ///< of each switch, one after another
+  std::vector<std::uint32_t> first_choice;  ///< by switch, and one more: of `choices`
+  std::vector<std::uint16_t> choice_of;     ///< [switch * leaves + the leaf's number]: counted from the switch's first
+  std::vector<std::uint16_t> leaf_number;   ///< by switch; what has no hosts has none
+  std::size_t leaves = 0;
   std::vector<PortId> ports;
 
   [[nodiscard]] const Choices& towards(SwitchId from, SwitchId leaf) const noexcept {
-    return choices[std::size_t{from} * leaf_count + leaf];
+    return choices[first_choice[from] + choice_of[from * leaves + leaf_number[leaf]]];
   }
-  std::size_t leaf_count = 0;  ///< switches
 };
 /// @throws Error when a host has no switch or several, or two hosts cannot reach each other.
 [[nodiscard]] Routes find_routes(const Topology& topology);

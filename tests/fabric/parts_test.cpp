@@ -18,39 +18,86 @@ namespace {
 
 // ---- the calendar queue against an ordered map
 
-/// Delays from `shortest` to 1000 times that, now and then far ahead, now and then none.
-void compare_with_a_map(std::uint64_t seed, std::uint32_t shortest) {
+/// Delays from `shortest` to 1000 times that, now and then far ahead, now and then none, often the same.
+void compare_with_a_map(std::uint64_t seed, std::uint32_t shortest, std::size_t ahead) {
   Random random(seed);
-  EventQueue queue;
-  std::map<std::pair<Ps, std::uint64_t>, const Event*> expected;
-  std::deque<Event> events(2000);
+  EventQueue queue(ahead);
+  std::map<std::pair<Ps, std::uint64_t>, std::uint32_t> expected;
   std::uint64_t order = 0;
-  const auto push = [&](Event& event) {
+  const auto push = [&](std::uint32_t number) {
     Ps delay = Ps{random.below(1000)} * shortest;
     if (random.chance(10'000)) delay *= 100'000;
     if (random.chance(50'000)) delay = 0;
-    queue.push(event, queue.now() + delay);
-    expected.emplace(std::pair{event.time, order++}, &event);
+    if (random.chance(200'000)) delay = 500 * Ps{shortest};
+    queue.push(queue.now() + delay, EventKind::kActor, number);
+    expected.emplace(std::pair{queue.now() + delay, order++}, number);
   };
-  for (Event& event : events) push(event);
-  for (int n = 0; n < 200'000; ++n) {
+  const auto pop = [&] {
     const auto next = expected.begin();
-    EXPECT_EQ(queue.pop(next->first.first - 1), nullptr);
-    Event* const event = queue.pop(kNever);
-    ASSERT_EQ(event, next->second) << "after " << n << " events, seed " << seed;
+    const Event* const early = queue.pop(next->first.first - 1);
+    EXPECT_EQ(early, nullptr);
+    const Event* const event = queue.pop(kNever);
+    ASSERT_NE(event, nullptr);
+    ASSERT_EQ(event->target(), next->second) << "seed " << seed << ", " << expected.size() << " events";
+    EXPECT_EQ(event->time, next->first.first);
+    EXPECT_EQ(queue.now(), event->time);
     expected.erase(next);
+  };
+  for (std::uint32_t number = 0; number < 2000; ++number) push(number);
+  for (int n = 0; n < 200'000; ++n) {
+    const std::uint32_t number = expected.begin()->second;
+    ASSERT_NO_FATAL_FAILURE(pop()) << "after " << n << " events";
     if (n % 50'000 == 49'999) shortest *= 30;  // another density: the width of the buckets follows
-    push(*event);
+    push(number);
   }
-  for (; !expected.empty(); expected.erase(expected.begin())) ASSERT_EQ(queue.pop(kNever), expected.begin()->second);
+  while (!expected.empty()) ASSERT_NO_FATAL_FAILURE(pop());
   EXPECT_TRUE(queue.empty());
   EXPECT_EQ(queue.pop(kNever), nullptr);
 }
 
 TEST(EventQueue, GivesWhatAnOrderedMapGives) {
-  compare_with_a_map(1, 1);
-  compare_with_a_map(2, 1000);
-  compare_with_a_map(3, 100'000);
+  for (const std::size_t ahead : {1U, 16U}) {
+    compare_with_a_map(1, 1, ahead);
+    compare_with_a_map(2, 1000, ahead);
+    compare_with_a_map(3, 100'000, ahead);
+  }
+}
+
+TEST(EventQueue, KnowsWhatComesNext) {
+  EventQueue queue(16);
+  for (std::uint32_t number = 0; number < 1000; ++number) queue.push(1000 - number, EventKind::kActor, number);
+  ASSERT_NE(queue.pop(kNever), nullptr);
+  for (std::size_t n = 0; n < 16; ++n) {
+    ASSERT_NE(queue.ahead(n), nullptr) << n;
+    EXPECT_EQ(queue.ahead(n)->target(), 998 - n);
+  }
+}
+
+// ---- queues of packets
+
+TEST(PacketQueue, KeepsTheOrderAndGivesBackItsChunks) {
+  PacketChunks chunks;
+  std::array<PacketQueue, 3> queues;
+  std::array<std::deque<BodyId>, 3> expected;
+  Random random(5);
+  for (BodyId body = 0; body < 20'000; ++body) {
+    const std::uint32_t at = random.below(3);
+    Packet packet;
+    packet.body = body;
+    queues[at].push(chunks, packet);
+    expected[at].push_back(body);
+    for (std::size_t n = 0; n < 3; ++n) {
+      if (expected[n].empty() || (expected[n].size() < 40 && random.below(2) == 0)) continue;
+      std::deque<BodyId> seen;
+      queues[n].for_each(chunks, [&](const Packet& one) { seen.push_back(one.body); });
+      ASSERT_EQ(seen, expected[n]);
+      ASSERT_EQ(queues[n].front(chunks).body, expected[n].front());
+      ASSERT_EQ(queues[n].pop(chunks).body, expected[n].front());
+      expected[n].pop_front();
+      ASSERT_EQ(queues[n].empty(), expected[n].empty());
+    }
+  }
+  EXPECT_LT(chunks.size(), 3U * (40 / PacketChunk::kPackets + 2));
 }
 
 // ---- the shared buffer
@@ -114,25 +161,30 @@ TEST(SharedBuffer, ResumesBelowTheThresholdAndForgetsNothing) {
 
 TEST(Port, WeightsShareAndStrictGoesFirst) {
   Port port;
-  PacketPool pool;
+  PacketChunks chunks;
   SchedulerConfig scheduler;
   scheduler.weights[0] = 1;
   scheduler.weights[3] = 3;
-  const auto add = [&](std::uint8_t priority) {
-    Packet& packet = pool.take();
-    packet.priority = priority;
+  const auto add = [&](int priority) {
+    Packet packet;
+    packet.traffic_class = static_cast<std::uint8_t>(priority << 5);
     packet.wire_bytes = 1000;
-    port.push(packet);
+    port.push(chunks, packet);
+  };
+  const auto next = [&] {
+    Packet packet;
+    EXPECT_TRUE(port.next(chunks, scheduler, packet));
+    return packet.priority();
   };
   for (int n = 0; n < 400; ++n)
-    for (const int priority : {0, 3}) add(static_cast<std::uint8_t>(priority));
+    for (const int priority : {0, 3}) add(priority);
   add(6);
-  EXPECT_EQ(port.next(scheduler)->priority, 6);
+  EXPECT_EQ(next(), 6);
   std::array<int, kPriorities> sent{};
-  for (int n = 0; n < 400; ++n) ++sent[port.next(scheduler)->priority];
+  for (int n = 0; n < 400; ++n) ++sent[next()];
   EXPECT_NEAR(sent[3], 300, 15);
   port.paused = 1U << 3;
-  for (int n = 0; n < 100; ++n) EXPECT_EQ(port.next(scheduler)->priority, 0);
+  for (int n = 0; n < 100; ++n) EXPECT_EQ(next(), 0);
 }
 
 // ---- topologies
