@@ -22,13 +22,12 @@ void fetch_lines(const void* from, std::size_t bytes) noexcept {
 }  // namespace
 
 void EngineMemory::learn(const QueuePair& queue_pair, std::uint32_t key) {
-  // Nothing is changed; a const queue pair does not show its send queue.
-  auto& qp = static_cast<Qp&>(const_cast<QueuePair&>(queue_pair));
+  const auto& qp = static_cast<const Qp&>(queue_pair);
   core_ = &qp.core;
   path_ = &qp.core.scheduler.path(qp.path());
   region_ = qp.core.memory.find(key);
   if (places_.size() < qp.qpn()) places_.resize(qp.qpn());
-  places_[qp.qpn() - 1] = {&qp, qp.congestion.get(), &qp.send_queue().at(0)};
+  places_[qp.qpn() - 1] = {&qp, qp.congestion.get()};
 }
 
 void EngineMemory::fetch_shared() const noexcept {
@@ -42,7 +41,6 @@ void EngineMemory::fetch(std::uint32_t qpn) const noexcept {
   const Place& place = places_[qpn - 1];
   fetch_lines(place.qp, sizeof(Qp));
   fetch_lines(place.congestion, sizeof(Congestion));
-  __builtin_prefetch(place.send_ring);
 }
 
 }  // namespace tensorwire::fabric

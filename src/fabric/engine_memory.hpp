@@ -28,7 +28,6 @@ class EngineMemory {
   struct Place {
     const void* qp;
     const void* congestion;
-    const void* send_ring;
   };
 
   const void* core_ = nullptr;

@@ -118,7 +118,7 @@ void EventQueue::move_to_window(std::uint64_t distance) {
   const std::size_t from = window_.size();
   empty_into(bucket, window_);
   occupied_[at / 64] &= ~(std::uint64_t{1} << at % 64);
-  fetch_next_bucket();
+  if (ahead_ > 1) fetch_next_bucket();
   sort_window(from);
   take_from_far();
 }
@@ -175,7 +175,7 @@ void EventQueue::adapt() {
   const auto gap = static_cast<std::uint64_t>(now_ - adapted_) / events;
   adapt_at_ += kAdaptEvery - (adapt_at_ == kFirstAdaption ? kFirstAdaption : 0);
   adapted_ = now_;
-  const auto shift = std::clamp(static_cast<unsigned>(std::bit_width(gap)) + 1, kNarrowest, kWidest);
+  const auto shift = std::clamp(static_cast<unsigned>(std::bit_width(gap)) + 2, kNarrowest, kWidest);
   if (shift + 1 >= shift_ && shift <= shift_ + 1) return;
 
   // Each bucket is in order where it matters, and so is what is put together of them.

@@ -20,18 +20,6 @@ std::uint8_t strict_of(const SchedulerConfig& scheduler) noexcept {
 
 }  // namespace
 
-Packet Port::pop(PacketChunks& chunks, std::uint8_t priority) {
-  Lane& lane = lanes[priority];
-  const Packet packet = lane.queue.pop(chunks);
-  if (lane.queue.empty()) {
-    occupied = static_cast<std::uint8_t>(occupied & ~(1U << priority));
-    lane.deficit = 0;
-  }
-  lane.bytes -= packet.wire_bytes;
-  queued_bytes -= packet.wire_bytes;
-  return packet;
-}
-
 bool Port::next(PacketChunks& chunks, const SchedulerConfig& scheduler, Packet& packet) {
   if (!pauses.empty()) {
     packet = pauses.pop(chunks);

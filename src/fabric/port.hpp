@@ -85,6 +85,19 @@ struct alignas(64) Port {
  private:
   Packet next_by_weight(PacketChunks& chunks, const SchedulerConfig& scheduler, std::uint8_t candidates);
 };
+// In the header, because every packet that waits passes here.
+inline Packet Port::pop(PacketChunks& chunks, std::uint8_t priority) {
+  Lane& lane = lanes[priority];
+  const Packet packet = lane.queue.pop(chunks);
+  if (lane.queue.empty()) {
+    occupied = static_cast<std::uint8_t>(occupied & ~(1U << priority));
+    lane.deficit = 0;
+  }
+  lane.bytes -= packet.wire_bytes;
+  queued_bytes -= packet.wire_bytes;
+  return packet;
+}
+
 static_assert(offsetof(Port, counters.marked) == 64);
 
 }  // namespace tensorwire::fabric
