@@ -50,14 +50,14 @@ void capture_observed(ApiRank& rank, const DeviceBytes& memory) {
 
 TEST_F(Observed, ReplaysAreATrackOfTheTrace) {
   constexpr int kReplays = 20;
-  constexpr std::uint64_t kLateNs = 5'000'000;
+  constexpr std::uint64_t kLateByNs = 5'000'000;
   ::setenv("TENSORWIRE_TRACE", (folder_ / "trace.%r.json").c_str(), 1);
   const Ps began = monotonic_now();
   as_api_ranks(2, [](ApiRank& rank) {
     const DeviceBytes memory(kObservedCount * 2);
     capture_observed(rank, memory);
     for (int i = 0; i < kReplays; ++i) {
-      if (rank.rank == 1 && i == kReplays / 2) delay(kLateNs, rank.stream);
+      if (rank.rank == 1 && i == kReplays / 2) delay(kLateByNs, rank.stream);
       rank.replay();
     }
     rank.synchronize();
@@ -83,7 +83,7 @@ TEST_F(Observed, ReplaysAreATrackOfTheTrace) {
       const Json waited = event["args"].value("waited_us", Json::object());
       const double of_peer = waited.value(std::to_string(1 - rank), 0.0);
       EXPECT_LE(of_peer, took + 1);
-      if (of_peer > kLateNs / 2000.0) ++waited_long;
+      if (of_peer > kLateByNs / 2000.0) ++waited_long;
     }
     EXPECT_EQ(seen + missed, kReplays * kObservedPerGraph);
     if (rank == 0) {
