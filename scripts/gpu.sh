@@ -107,7 +107,7 @@ about() {
 }
 
 tests() {
-  local epochs=1000000 mistaken=100000
+  local epochs=1000000 mistaken=400000
   if $quick; then epochs=50000; fi  # one of the mistakes took 55,808 epochs to show
   stage tests "$tree/bin/test_gpu" --gtest_brief=1
   hosts_tests

@@ -1,6 +1,9 @@
 // `tensorwire trace`: what to do with the files that TENSORWIRE_TRACE made.
 #include <fmt/format.h>
 
+#include <memory>
+#include <optional>
+
 #include "base/atomic_file.hpp"
 #include "cli/program.hpp"
 #include "cli/trace/merge.hpp"
@@ -33,13 +36,12 @@ void merge(const MergeFlags& flags) {
 
 struct TimelineFlags {
   std::string file;
-  std::uint64_t round = 0;
+  std::optional<std::uint64_t> round;
 };
 
 void timeline(const TimelineFlags& flags) {
   const RankTrace trace = read_rank_trace(flags.file);
-  const auto round = flags.round != 0 ? std::optional{flags.round} : std::nullopt;
-  fmt::print("{}", draw_timeline(flags.file, trace.content, round));
+  fmt::print("{}", draw_timeline(flags.file, trace.content, flags.round));
 }
 
 }  // namespace

@@ -115,11 +115,12 @@ class Relayed {
     __syncthreads();
     if (threadIdx.x != 0) return;
     const std::uint64_t number = first_ + round;
-    std::uint32_t& filled = job_.state->filled[number % kRelayWindows];
-    __threadfence_system();
-    if (atomicAdd(&filled, 1U) + 1 != gridDim.x) return;
-    filled = 0;
-    __threadfence_system();
+    if (gridDim.x > 1) {
+      std::uint32_t& filled = job_.state->filled[number % kRelayWindows];
+      __threadfence_system();
+      if (atomicAdd(&filled, 1U) + 1 != gridDim.x) return;
+      filled = 0;
+    }
     Doorbell& bell = job_.board->doorbells[number % kDoorbells];
     store_word(&bell.count, count);
     store_word(&bell.bytes, job_.doorbell.bytes);
@@ -127,7 +128,9 @@ class Relayed {
     store_word(&bell.gate, job_.gate);
     if (job_.gate != 0) close(job_.board->gates[job_.gate - 1]);
     store_word(&times(round).rung_ns, wall_clock_ns());
-    release_word(&bell.sequence, number + 1);
+    // One fence for all: each waits until what was stored is across PCIe.
+    __threadfence_system();
+    store_word(&bell.sequence, number + 1);
   }
 
   /// Until the results of the round are in. By all threads; false: the communicator is over.
