@@ -7,6 +7,8 @@ import pathlib
 
 # A turn that moves less than this can be hidden by what else goes over loopback.
 TELLING_BYTES = 16 << 20
+# Tensorwire writes larger results straight into outputs, which the HCA does.
+THROUGH_SLOTS = 1 << 20
 
 
 def read():
@@ -35,6 +37,9 @@ def least_bytes(ranks, size, operations):
 def problem(way, ranks, size, operations, kernel, own):
     """Why the counters speak against the path that this way should have taken, or None."""
     least = least_bytes(ranks, size, operations)
+    through_hca = own.get("local_rx_pulled_bytes", 0) + own.get("local_rx_inline_bytes", 0)
+    if way.name == "mapped memory" and size <= THROUGH_SLOTS and through_hca > least / 4:
+        return f"{through_hca} bytes went through the HCA; they should have stayed in mapped memory"
     if "port_xmit_packets" in own and way.wire == "udp" and own["port_xmit_packets"] < ranks * operations:
         return f"its devices sent {own['port_xmit_packets']} packets in {operations} all-reduces"
     if "messages_sent" in own and own["messages_sent"] < ranks * operations:

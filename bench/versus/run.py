@@ -122,7 +122,7 @@ def row_of(count, size, job, turns):
     return {
         "ranks": count, "bytes": size, "way": job.way.name, "path": turns[-1]["path"] or job.description,
         "rounds": len(turns), "samples": len(samples), "operations": sum(turn["operations"] for turn in turns),
-        "p50_us": statistics.median(samples) / 1000, "p99_us": percentile(samples, 99) / 1000, "max_us": samples[-1] / 1000,
+        "p10_us": percentile(samples, 10) / 1000, "p50_us": statistics.median(samples) / 1000, "p99_us": percentile(samples, 99) / 1000, "max_us": samples[-1] / 1000,
         "p50_of_rounds_us": [min(medians), max(medians)], "wrong": 0, "counters": total,
     }
 

@@ -1,5 +1,5 @@
-// Tensorwire's communicator. Ranks are those of the launcher's variables. VERSUS_PATH: local (the same-host link;
-// anything else is an error) or packets (RoCEv2 over UDP).
+// Tensorwire's communicator. Ranks are those of the launcher's variables. VERSUS_PATH: mapped (memory that
+// ranks map of each other), local (the HCA's same-host link) or packets (RoCEv2 over UDP); another path is an error.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -19,9 +19,12 @@ class Tensorwire final : public Library {
   Tensorwire()
       : group_(bootstrap::Group::join(bootstrap::detect_options(bootstrap::process_environment()))),
         communicator_(comm::Communicator::create(*group_, options())) {
-    if (!packets() && communicator_->describe().find("same-host link") == std::string::npos) {
-      throw Error{"compare over the same-host link", "the path is another one: " + communicator_->describe()};
-    }
+    const std::string path = asked_path();
+    const std::string sign = path == "mapped"    ? "mapped memory"
+                             : path == "packets" ? "RoCEv2 packets"
+                                                 : "same-host link";
+    const std::string found = communicator_->stats().peers.front().path;
+    if (!found.starts_with(sign)) throw Error{"compare over " + sign, "the path is another one: " + found};
   }
 
   [[nodiscard]] std::uint32_t rank() const override { return static_cast<std::uint32_t>(group_->rank()); }
@@ -59,14 +62,17 @@ class Tensorwire final : public Library {
   }
 
  private:
-  static bool packets() {
+  static std::string asked_path() {
     const char* path = std::getenv("VERSUS_PATH");
-    return path != nullptr && std::string{path} == "packets";
+    return path != nullptr ? path : "local";
   }
   static comm::CommOptions options() {
     comm::CommOptions options;
     options.slot_payload_bytes = 0;  // as the C API's default
-    options.path = packets() ? comm::PathChoice::kPackets : comm::PathChoice::kAuto;
+    const std::string path = asked_path();
+    options.path = path == "mapped"    ? comm::PathChoice::kMapped
+                   : path == "packets" ? comm::PathChoice::kPackets
+                                       : comm::PathChoice::kDevice;
     return options;
   }
   [[noreturn]] void fail() const { throw Error{"all-reduce", communicator_->error()->line}; }

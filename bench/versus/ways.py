@@ -37,6 +37,7 @@ BUILT_IN = {"TENSORWIRE_TUNE": "off"}  # no thresholds of this user's tune file
 WAYS = {
     way.name: way
     for way in (
+        Way("mapped memory", "versus_tensorwire", "memory", {"VERSUS_PATH": "mapped", **BUILT_IN}),
         Way("same-host link", "versus_tensorwire", "memory", {"VERSUS_PATH": "local", **BUILT_IN}),
         Way("RoCEv2 packets", "versus_tensorwire", "udp", {"VERSUS_PATH": "packets", **BUILT_IN}),
         Way("OpenMPI shared memory", "versus_openmpi", "memory", btl="vader"),
@@ -45,7 +46,7 @@ WAYS = {
     )
 }
 # What each is judged against.
-RIVALS = {"same-host link": ["OpenMPI shared memory"], "RoCEv2 packets": ["OpenMPI tcp", "gloo tcp"]}
+RIVALS = {"mapped memory": ["OpenMPI shared memory"], "same-host link": ["OpenMPI shared memory"], "RoCEv2 packets": ["OpenMPI tcp", "gloo tcp"]}
 GOAL = 0.6
 
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/stream_copy.hpp"
 #include "collective/reduce_kernels.hpp"
 
 #if defined(__x86_64__)
@@ -77,7 +78,11 @@ void run(const Kernels& kernels, const Reduction& what, std::span<const std::byt
   for (std::size_t from = 0; from < count; from += block) {
     const std::size_t to = std::min(from + block, count);
     kernel(operands.data(), operands.size(), output, from, to, divisor);
-    std::memcpy(second_output + from * size, output + from * size, (to - from) * size);
+    if (what.stream_second) {
+      stream_copy(second_output + from * size, output + from * size, (to - from) * size);
+    } else {
+      std::memcpy(second_output + from * size, output + from * size, (to - from) * size);
+    }
   }
 }
 

@@ -25,7 +25,8 @@ enum class SimdLevel : std::uint8_t { kScalar, kAvx2, kAvx512 };
 struct Reduction {
   DType dtype = DType::kFloat32;
   Op op = Op::kSum;
-  std::uint32_t divisor = 1;  ///< average only: how many contributions there are, some of which may be summed already
+  std::uint32_t divisor = 1;   ///< average only: how many contributions there are, some of which may be summed already
+  bool stream_second = false;  ///< second_output is for another core (base/stream_copy.hpp)
 };
 
 /// output[i] = second_output[i] = operands[0][i] op operands[1][i] op ... in that order, for `count` elements.

@@ -20,7 +20,11 @@ void HostActions::reduce(const Reduction& what, std::span<const std::byte* const
 }
 
 Runner::Runner(const RunnerConfig& config, std::byte* scratch, std::uint32_t scratch_key, Actions& actions)
-    : config_(config), scratch_(scratch), scratch_key_(scratch_key), actions_(&actions) {
+    : config_(config),
+      scratch_(scratch),
+      scratch_key_(scratch_key),
+      actions_(&actions),
+      views_(std::size_t{config.ranks} * config.depth, config.messages_in_place) {
   const bool sound = config.depth >= 2 && config.depth <= 64 && config.send_slots >= 2 && config.send_slots <= 64 &&
                      config.slot_bytes > kSlotHeaderBytes && config.slot_bytes % kSlotHeaderBytes == 0 &&
                      config.rank < config.ranks && config.ranks <= kMaxRanks;
@@ -137,8 +141,7 @@ bool Runner::execute(Instance& instance, std::uint16_t index) noexcept {
   const Step& step = instance.segment.program->steps[index];
   switch (step.kind) {
     case StepKind::kCopy:
-      counters_.bytes_copied += step.bytes;
-      actions_->copy(address_of(instance, step.source), target_of(instance, step.target), step.bytes);
+      copy(instance, step);
       return true;
     case StepKind::kWrite:
       return write(instance, index);
@@ -167,7 +170,8 @@ bool Runner::write(Instance& instance, std::uint16_t index) noexcept {
   if (sequence >= pair.peer_consumed + config_.depth) return false;
 
   const std::byte* header = scratch_ + config_.send_slot(instance.number);
-  const std::byte* source = address_of(instance, step.source);
+  const std::byte* source = source_of(instance, step.source, step.bytes);
+  if (error_) return true;
   std::array<Piece, 2> pieces;
   std::size_t count = 0;
   if (step.with_signature) pieces[count++] = {header, kSlotHeaderBytes, scratch_key_};
@@ -183,7 +187,9 @@ bool Runner::write(Instance& instance, std::uint16_t index) noexcept {
   request.peer = step.peer;
   request.pieces = {pieces.data(), count};
   if (step.target.place == Place::kPeerOutput) {
-    const OutputWindow output = load_output_window(header_from(instance, step.peer));
+    const std::byte* theirs = header_from(instance, step.peer);
+    if (theirs == nullptr) return fail_protocol(step.peer, "it did not say where its output is"), true;
+    const OutputWindow output = load_output_window(theirs);
     request.to_output = true;
     request.window = output.window;
     request.remote_offset = output.offset + step.target.offset;
@@ -206,26 +212,48 @@ void Runner::match(const Instance& instance, const Step& step) noexcept {
   const Program& program = *instance.segment.program;
   for (const std::uint16_t need : program.needs_of(step)) {
     const std::uint32_t peer = program.steps[need].peer;
-    const Signature theirs = load_signature(header_from(instance, peer));
+    const std::byte* header = header_from(instance, peer);
+    if (header == nullptr) return fail_protocol(peer, "its message has no signature");
+    const Signature theirs = load_signature(header);
     if (theirs == instance.signature) continue;
     error_ = {Failure::kSignature, peer, difference(instance.signature, theirs), instance.signature, theirs, ""};
     return;
   }
 }
 
+void Runner::copy(const Instance& instance, const Step& step) noexcept {
+  const std::byte* from = source_of(instance, step.source, step.bytes);
+  if (error_) return;
+  counters_.bytes_copied += step.bytes;
+  actions_->copy(from, target_of(instance, step.target), step.bytes);
+}
+
 void Runner::reduce(const Instance& instance, const Step& step) noexcept {
   std::size_t count = 0;
   for (const Location& operand : instance.segment.program->operands_of(step)) {
-    operands_[count++] = address_of(instance, operand);
+    operands_[count++] = source_of(instance, operand, step.bytes);
   }
+  if (error_) return;
   std::byte* second = step.second_target.place == Place::kNone ? nullptr : target_of(instance, step.second_target);
   const Shape& shape = instance.segment.program->shape;
   actions_->reduce({shape.dtype, step.op, shape.ranks}, {operands_.data(), count}, target_of(instance, step.target),
                    second, step.bytes);
 }
 
-const std::byte* Runner::address_of(const Instance& instance, const Location& location) const noexcept {
-  return location.place == Place::kInput ? instance.segment.input + location.offset : target_of(instance, location);
+const std::byte* Runner::source_of(const Instance& instance, const Location& location, std::uint64_t bytes) noexcept {
+  if (location.place == Place::kInput) return instance.segment.input + location.offset;
+  if (location.place != Place::kPeerSlot) return target_of(instance, location);
+  const std::byte* const found =
+      received(location.peer, instance.receive_sequence[location.peer], kSlotHeaderBytes + location.offset, bytes);
+  if (found == nullptr) fail_protocol(location.peer, "its message has other bytes than the plan");
+  return found;
+}
+
+const std::byte* Runner::received(std::uint32_t peer, std::uint64_t sequence, std::uint64_t offset,
+                                  std::uint64_t bytes) const noexcept {
+  const std::size_t slot = slot_index(peer, sequence);
+  if (views_.empty(slot) || bytes == 0) return scratch_ + config_.receive_slot(peer, sequence) + offset;
+  return views_.find(slot, offset, bytes);
 }
 
 std::byte* Runner::target_of(const Instance& instance, const Location& location) const noexcept {

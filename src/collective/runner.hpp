@@ -22,6 +22,7 @@
 #include "collective/plan.hpp"
 #include "collective/reduce.hpp"
 #include "collective/signature.hpp"
+#include "collective/slot_views.hpp"
 
 namespace tensorwire::collective {
 
@@ -75,6 +76,7 @@ struct RunnerConfig {
   std::uint64_t slot_bytes = 0;  ///< header included; a multiple of 64
   std::uint16_t communicator = 0;
   std::uint32_t send_slots = 2;  ///< segments under way on this rank, 2 to 64; its own affair, peers need not agree
+  std::uint32_t messages_in_place = 0;  ///< of one sequence, that may lie elsewhere than in their slot
 
   [[nodiscard]] std::uint64_t scratch_bytes() const noexcept { return send_slot(0) + send_slots * slot_bytes; }
   [[nodiscard]] std::uint64_t receive_slot(std::uint32_t peer, std::uint64_t sequence) const noexcept {
@@ -188,7 +190,8 @@ class Runner {
   /// Whether an opened segment, the next one of its kind, would wait for nothing but the transport now, or fails.
   [[nodiscard]] bool can_go_on(const Segment& opened) const noexcept;
 
-  void on_arrival(std::uint32_t peer, std::uint32_t immediate) noexcept;
+  /// @param in_place where the bytes are, if not in the slot
+  void on_arrival(std::uint32_t peer, std::uint32_t immediate, const InPlace& in_place = {}) noexcept;
   void on_sent(std::uint64_t token) noexcept;
   /// After a batch of events: gives credit back where a peer could wait for it.
   /// @param all  also where a later write of the plan would carry it: none may come for long
@@ -285,12 +288,18 @@ class Runner {
   void post(WriteRequest request, Immediate immediate) noexcept;
   [[nodiscard]] std::uint32_t key_of(const Instance& instance, Place place) const noexcept;
   void match(const Instance& instance, const Step& step) noexcept;
+  void copy(const Instance& instance, const Step& step) noexcept;
   void reduce(const Instance& instance, const Step& step) noexcept;
   void release(const Instance& instance, std::uint32_t peer) noexcept;
   /// One thing that the step waited for has come.
   static void satisfy(Instance& instance, std::uint16_t index) noexcept;
   void finish_if_done(Instance& instance) noexcept;
-  [[nodiscard]] const std::byte* address_of(const Instance& instance, const Location& location) const noexcept;
+  /// Bytes that a step reads. Null: the error is set, for the peer's message is not what the plan says.
+  [[nodiscard]] const std::byte* source_of(const Instance& instance, const Location& location,
+                                           std::uint64_t bytes) noexcept;
+  /// These bytes of a slot that the peer filled, header included; null where its message has other ones.
+  [[nodiscard]] const std::byte* received(std::uint32_t peer, std::uint64_t sequence, std::uint64_t offset,
+                                          std::uint64_t bytes) const noexcept;
   [[nodiscard]] std::byte* target_of(const Instance& instance, const Location& location) const noexcept;
   [[nodiscard]] std::size_t slot_index(std::uint32_t peer, std::uint64_t sequence) const noexcept {
     return std::size_t{peer} * config_.depth + sequence % config_.depth;
@@ -308,6 +317,7 @@ class Runner {
   std::vector<Pair> pairs_;
   std::vector<Instance> instances_;
   std::vector<Arrived> arrived_;  ///< by slot_index
+  SlotViews views_;               ///< by slot_index
   std::vector<Instance*> owner_;  ///< by owner_index: the segment that holds the sequence
   std::vector<const std::byte*> operands_;
   std::uint64_t begun_ = 0;

@@ -60,8 +60,8 @@ bool Runner::can_go_on(const Segment& opened) const noexcept {
                                       opened.operation_count);
   if (program.invites) {
     if (!has_arrived(peer)) return false;
-    const Signature theirs = load_signature(scratch_ + config_.receive_slot(peer, pair.next_receive));
-    return theirs != mine || has_arrived(peer, 1);
+    const std::byte* header = received(peer, pair.next_receive, 0, kSlotHeaderBytes);
+    return header == nullptr || load_signature(header) != mine || has_arrived(peer, 1);
   }
   if (!is_invited(pair, pair.accepted)) return false;
   // Where ranks disagree on what goes straight into outputs, it may be for a message after this one; the peer sees what
@@ -143,7 +143,7 @@ const std::byte* Runner::header_from(const Instance& instance, std::uint32_t pee
   if (instance.segment.program->invitation != kNoStep) {
     return scratch_ + config_.invitation_in(peer, instance.invitation);
   }
-  return scratch_ + config_.receive_slot(peer, instance.receive_sequence[peer]);
+  return received(peer, instance.receive_sequence[peer], 0, kSlotHeaderBytes);
 }
 
 }  // namespace tensorwire::collective

@@ -38,8 +38,8 @@ void Runner::take_message(Instance& instance, const Program& program, std::uint3
     // The plans differ. If the signatures do too, kMatch says so better than we could.
     const std::uint64_t sequence = instance.receive_sequence[peer];
     const bool signature_is_in = arrived_[slot_index(peer, sequence)].has(0);
-    const std::byte* slot = scratch_ + config_.receive_slot(peer, sequence);
-    if (signature_is_in && load_signature(slot) == instance.signature) {
+    const std::byte* header = received(peer, sequence, 0, kSlotHeaderBytes);
+    if (signature_is_in && header != nullptr && load_signature(header) == instance.signature) {
       fail_protocol(peer, "it sent a message that is not in the plan");
     }
     return;
@@ -54,7 +54,7 @@ bool Runner::has_arrived(std::uint32_t peer, std::uint32_t message) const noexce
   return arrived_[slot_index(peer, pair.next_receive)].has(message);
 }
 
-void Runner::on_arrival(std::uint32_t peer, std::uint32_t bits) noexcept {
+void Runner::on_arrival(std::uint32_t peer, std::uint32_t bits, const InPlace& in_place) noexcept {
   if (error_) return;
   const Immediate immediate = Immediate::unpack(bits);
   if (peer >= config_.ranks || peer == config_.rank) return fail_protocol(peer, "no such peer");
@@ -69,6 +69,13 @@ void Runner::on_arrival(std::uint32_t peer, std::uint32_t bits) noexcept {
   const std::uint64_t sequence = pair.consumed + ahead;
   const std::size_t slot = slot_index(peer, sequence);
   if (arrived_[slot].has(immediate.message)) return fail_protocol(peer, "it sent a message twice");
+  if (in_place.bytes != 0) {
+    InPlace view = in_place;
+    view.offset -= config_.receive_slot(peer, sequence) - config_.receive_slot(peer, 0);
+    const bool inside = view.offset <= config_.slot_bytes && view.bytes <= config_.slot_bytes - view.offset;
+    if (!inside) return fail_protocol(peer, "its message is for another slot");
+    if (!views_.add(slot, view)) return fail_protocol(peer, "it sent more messages than any plan has");
+  }
   arrived_[slot].add(immediate.message);
   pair.heard = std::max(pair.heard, sequence + 1);
   if (sequence >= pair.next_receive) return;  // it is ahead of us: claim() will find the bit
@@ -136,6 +143,7 @@ void Runner::release(const Instance& instance, std::uint32_t peer) noexcept {
   while ((pair.released & bit_of(pair.consumed)) != 0) {
     pair.released &= ~bit_of(pair.consumed);
     arrived_[slot_index(peer, pair.consumed)] = {};
+    views_.clear(slot_index(peer, pair.consumed));
     ++pair.consumed;
   }
 }
@@ -200,7 +208,9 @@ Heard Runner::last_heard(std::uint32_t peer) const noexcept {
   // What lies in slots that were given back may be half overwritten.
   for (std::uint64_t sequence = pair.heard; sequence > pair.consumed; --sequence) {
     if (!arrived_[slot_index(peer, sequence - 1)].has(0)) continue;
-    const Signature signature = load_signature(scratch_ + config_.receive_slot(peer, sequence - 1));
+    const std::byte* header = received(peer, sequence - 1, 0, kSlotHeaderBytes);
+    if (header == nullptr) continue;
+    const Signature signature = load_signature(header);
     return {true, signature.collective, signature.sequence};
   }
   return pair.last_released;

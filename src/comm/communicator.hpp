@@ -33,8 +33,10 @@ struct GpuSource;
 
 /// How the packets of the communicator's queue pairs may travel.
 enum class PathChoice : std::uint8_t {
-  kAuto,     ///< the same-host link where the HCA has one and the peer is on this host, else packets
+  kAuto,     ///< as TENSORWIRE_MAPPED says; then the same-host link where the HCA has one, else packets
   kPackets,  ///< RoCEv2 packets always
+  kDevice,   ///< the HCA carries everything, over its same-host link where it has one
+  kMapped,   ///< between ranks of one host in memory that they map of each other, or an error
 };
 
 struct CommOptions {

@@ -269,7 +269,7 @@ void Communicator::State::take_events(int count) noexcept {
     const Ps begun = trace_ != nullptr ? monotonic_now() : 0;
     if (event.kind == LinkEventKind::kArrival) {
       last_arrival_peer_ = event.peer;
-      runner_->on_arrival(event.peer, event.immediate);
+      runner_->on_arrival(event.peer, event.immediate, event.in_place);
     } else {
       --user_writes_;
       runner_->on_sent(event.token);

@@ -8,10 +8,12 @@
 
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
+#include "base/env.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "comm/communicator_state.hpp"
+#include "comm/mapped_link.hpp"
 #include "comm/tuning.hpp"
 #include "comm/verbs_link.hpp"
 
@@ -87,10 +89,8 @@ Communicator::State::State(bootstrap::Group& group, const CommOptions& asked)
   if (config_.ranks > 1) meeting_places_ = std::make_shared<const bootstrap::MeetingPlaces>(group);
   if (options_.wait == WaitPolicy::kAuto) options_.wait = choose_wait_policy(usable_cores(), count_local_ranks());
 
-  scratch_.emplace(config_.scratch_bytes(), "scratch memory", "Use smaller slots or a smaller depth");
-  link_ = make_link();
+  set_up_link();
   apply_tuning();
-  runner_.emplace(config_, scratch_->bytes().data(), link_->scratch_key(), *this);
   std::uint64_t& through_slots = options_.thresholds.slot_bytes;
   if (options_.moves_only && !link_->has_windows()) {
     throw Error{"create a communicator that only moves", "its link cannot write into outputs"};
@@ -179,19 +179,66 @@ void Communicator::State::apply_tuning() {
   options_.thresholds.one_shot_bytes_pair = load_be64(agreed.data() + sizeof(std::uint64_t));
 }
 
-std::unique_ptr<Link> Communicator::State::make_link() {
+LinkSetup Communicator::State::link_setup() const {
   LinkSetup setup;
   setup.rank = config_.rank;
   setup.ranks = config_.ranks;
-  setup.scratch = scratch_->bytes();
-  // Only rings send more messages than two to anyone: with many ranks that would be queues of thousands.
-  const bool rings = options_.thresholds.ring_bytes != collective::Thresholds::kAlways;
-  setup.receive_depth = config_.receive_depth(rings ? collective::most_messages(config_.ranks) : 2);
+  setup.depth = config_.depth;
+  setup.slot_bytes = config_.slot_bytes;
+  setup.receive_depth = config_.receive_depth(most_messages());
   setup.send_depth = std::max(kLeastSendDepth, 4 * setup.receive_depth);
   setup.may_block = options_.wait == WaitPolicy::kBlock;
   setup.host_memory = !options_.moves_only;
-  if (options_.link_factory) return options_.link_factory(*group_, setup);
+  return setup;
+}
 
+/// Only rings send more messages than two to anyone: with many ranks that would be queues of thousands.
+std::uint32_t Communicator::State::most_messages() const noexcept {
+  const bool rings = options_.thresholds.ring_bytes != collective::Thresholds::kAlways;
+  return rings ? collective::most_messages(config_.ranks) : 2;
+}
+
+/// The scratch memory belongs to who carries: peers map it, or the HCA reads and writes it.
+void Communicator::State::set_up_link() {
+  LinkSetup setup = link_setup();
+  std::unique_ptr<MappedPeers> mapped;
+  if (!options_.link_factory) {
+    const MappedLayout layout{config_.ranks, config_.scratch_bytes(), setup.receive_depth, setup.may_block};
+    mapped = MappedPeers::meet(*group_, mapped_wish(), layout);
+  }
+  if (mapped != nullptr) {
+    setup.scratch = mapped->scratch();
+    setup.wake = mapped->wake_descriptor();
+    std::unique_ptr<Link> below = make_verbs_link(setup);
+    link_ = std::make_unique<MappedLink>(setup, std::move(mapped), std::move(below), streaming_pays());
+    config_.messages_in_place = most_messages();
+  } else {
+    scratch_.emplace(config_.scratch_bytes(), "scratch memory", "Use smaller slots or a smaller depth");
+    setup.scratch = scratch_->bytes();
+    link_ = options_.link_factory ? options_.link_factory(*group_, setup) : make_verbs_link(setup);
+  }
+  runner_.emplace(config_, setup.scratch.data(), link_->scratch_key(), *this);
+}
+
+/// Packets that were asked for are packets, and what the HCA is to spoil or to write down must pass through it. Memory
+/// that only devices can read is none that a CPU copies.
+MappedWish Communicator::State::mapped_wish() const {
+  const char* const packets = env::get("TENSORWIRE_FAULTS")              ? "TENSORWIRE_FAULTS"
+                              : env::get("TENSORWIRE_PCAP")              ? "TENSORWIRE_PCAP"
+                              : env::get("TENSORWIRE_LINK") == "packets" ? "TENSORWIRE_LINK"
+                                                                         : nullptr;
+  const std::string asked = env::get_choice("TENSORWIRE_MAPPED", "off", {"auto", "off", "on"});
+  const bool chosen = options_.path == PathChoice::kMapped;
+  if (chosen && packets != nullptr) {
+    throw Error{"create a communicator in mapped memory", fmt::format("{} asks for packets", packets), "Unset it"};
+  }
+  if (chosen) return MappedWish::kRequired;
+  const bool free = options_.path == PathChoice::kAuto && !options_.moves_only && packets == nullptr;
+  if (!free || asked == "off") return MappedWish::kOff;
+  return asked == "on" ? MappedWish::kRequired : MappedWish::kAuto;
+}
+
+std::unique_ptr<Link> Communicator::State::make_verbs_link(const LinkSetup& setup) {
   VerbsLinkOptions verbs_options;
   verbs_options.device.device = options_.device;
   if (options_.gid_index >= 0) verbs_options.device.gid_index = options_.gid_index;

@@ -8,10 +8,12 @@
 #include <optional>
 
 #include "base/mapped_memory.hpp"
+#include "base/stream_copy.hpp"
 #include "bootstrap/group.hpp"
 #include "bootstrap/meeting_places.hpp"
 #include "comm/activity_board.hpp"
 #include "comm/communicator.hpp"
+#include "comm/mapped_peers.hpp"
 #include "comm/observe/observer.hpp"
 #include "comm/observe/traced_actions.hpp"
 #include "comm/program_cache.hpp"
@@ -29,7 +31,15 @@ class Communicator::State final : public TracedActions {
   // The runner's way out.
   bool write(const WriteRequest& request) noexcept override;
   void copy(const std::byte* from, std::byte* to, std::size_t bytes) noexcept override {
-    if (!options_.moves_only) TracedActions::copy(from, to, bytes);
+    if (options_.moves_only) return;
+    if (bytes >= kWorthStreaming && link_->streams(to)) return TracedActions::copy_past_caches(from, to, bytes);
+    TracedActions::copy(from, to, bytes);
+  }
+  void reduce(const collective::Reduction& what, std::span<const std::byte* const> operands, std::byte* output,
+              std::byte* second_output, std::size_t bytes) noexcept override {
+    collective::Reduction how = what;
+    how.stream_second = bytes >= kWorthStreaming && link_->streams(second_output);
+    TracedActions::reduce(how, operands, output, second_output, bytes);
   }
 
   bool begin(const Call& call) noexcept;
@@ -101,7 +111,13 @@ class Communicator::State final : public TracedActions {
   /// Thresholds that were not asked for come from rank 0's tune file, if it knows this topology.
   void apply_tuning();
   void note_failed_group() noexcept;
-  [[nodiscard]] std::unique_ptr<Link> make_link();
+  /// But for the scratch memory.
+  [[nodiscard]] LinkSetup link_setup() const;
+  /// That one sequence may have from a peer.
+  [[nodiscard]] std::uint32_t most_messages() const noexcept;
+  void set_up_link();
+  [[nodiscard]] MappedWish mapped_wish() const;
+  [[nodiscard]] std::unique_ptr<Link> make_verbs_link(const LinkSetup& setup);
   [[nodiscard]] unsigned count_local_ranks() const;
 
   /// One message of an exchange.
@@ -210,7 +226,7 @@ class Communicator::State final : public TracedActions {
   int exceptions_at_birth_;
   collective::RunnerConfig config_;
   std::shared_ptr<const bootstrap::MeetingPlaces> meeting_places_;
-  std::optional<MappedMemory> scratch_;
+  std::optional<MappedMemory> scratch_;  ///< unless the link has it, in memory that peers map
   std::unique_ptr<Link> link_;
   std::optional<Observer> observer_;
   ActivityBoard board_;

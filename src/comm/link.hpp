@@ -28,15 +28,16 @@ using collective::Piece;
 using collective::WriteRequest;
 
 enum class LinkEventKind : std::uint8_t {
-  kArrival,  ///< all bytes of the peer's write are in the scratch memory
+  kArrival,  ///< all bytes of the peer's write are in the scratch memory, or where `in_place` says
   kSent,     ///< the source of the write with `token` is no longer needed
 };
 
 struct LinkEvent {
   LinkEventKind kind = LinkEventKind::kArrival;
   std::uint32_t peer = 0;
-  std::uint32_t immediate = 0;  ///< kArrival
-  std::uint64_t token = 0;      ///< kSent
+  std::uint32_t immediate = 0;        ///< kArrival
+  std::uint64_t token = 0;            ///< kSent
+  collective::InPlace in_place = {};  ///< kArrival
 };
 
 /// User memory that peers may write into.
@@ -73,9 +74,12 @@ struct LinkSetup {
   /// Peers write here, at WriteRequest::remote_offset from its start; send slots lie here too. Page-aligned. Outlives
   /// the link.
   std::span<std::byte> scratch;
+  std::uint32_t depth = 2;          ///< of slots for each peer, in the order of ranks; send slots follow
+  std::uint64_t slot_bytes = 0;     ///< header included
   std::uint32_t receive_depth = 0;  ///< messages that a peer may have under way to this rank at any time
   std::uint32_t send_depth = 0;     ///< writes to one peer that may be posted and not yet reclaimed
   bool may_block = false;           ///< wait() will be called: it should sleep, not spin
+  int wake = -1;                    ///< wait() ends when this descriptor can be read, too; -1: none
   bool host_memory = true;          ///< users' buffers are memory that the CPU can read
 };
 
@@ -110,6 +114,11 @@ class Link {
 
   /// Takes what the device beneath has to tell (addresses and ports that come and go), and follows it.
   virtual void look_at_device() noexcept {}
+
+  /// Whether arrivals may lie elsewhere than in their slots (LinkEvent::in_place).
+  [[nodiscard]] virtual bool keeps_in_place() const noexcept { return false; }
+  /// Whether what is written to this memory had better go past the caches (base/stream_copy.hpp).
+  [[nodiscard]] virtual bool streams(const std::byte* /*to*/) const noexcept { return false; }
 
   /// Sleeps until an event may be there, or `bound` has passed. Spurious returns are fine.
   virtual void wait(Ps bound) noexcept = 0;

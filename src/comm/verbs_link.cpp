@@ -172,7 +172,7 @@ void VerbsLink::probe(std::uint32_t peer) noexcept {
 
 void VerbsLink::wait(Ps bound) noexcept {
   if (failure_ || completion_count_ != 0) return;
-  const int found = queue_->wait(completions_, {.bound = bound, .spin = 0});
+  const int found = queue_->wait(completions_, {.bound = bound, .spin = 0, .wake = setup_.wake});
   first_completion_ = 0;
   completion_count_ = static_cast<std::size_t>(std::max(found, 0));  // an error shows again at the next poll
 }

@@ -12,9 +12,9 @@
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/fd_passing.hpp"
 #include "base/random.hpp"
 #include "cuda/driver.cuh"
-#include "cuda/fd_passing.hpp"
 #include "cuda/identity.hpp"
 
 namespace tensorwire::cuda {

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <limits>
 #include <utility>
@@ -80,14 +81,15 @@ int CompletionQueue::wait(std::span<ibv_wc> out, const WaitPolicy& policy) noexc
       armed = true;
       continue;
     }
-    pollfd channel_ready{.fd = channel_->fd, .events = POLLIN, .revents = 0};
+    std::array<pollfd, 2> waited{{{channel_->fd, POLLIN, 0}, {policy.wake, POLLIN, 0}}};  // -1 is never ready
     const timespec left = to_timespec(deadline - now);
-    const int ready = ppoll(&channel_ready, 1, &left, nullptr);
+    const int ready = ppoll(waited.data(), waited.size(), &left, nullptr);
     if (ready < 0 && errno != EINTR) return -errno;
-    if (ready > 0) {
+    if (ready > 0 && waited[0].revents != 0) {
       if (const int error = consume_event(); error != 0) return -error;
       armed = false;
     }
+    if (ready > 0 && waited[1].revents != 0) return std::max(0, poll(out));
   }
 }
 

@@ -18,6 +18,7 @@ namespace tensorwire::verbs {
 struct WaitPolicy {
   Ps bound = 100 * kMillisecond;  ///< return 0 after this long at the latest
   Ps spin = 50 * kMicrosecond;    ///< poll this long before the first sleep; kNever: never sleep
+  int wake = -1;                  ///< return 0 when this descriptor can be read; -1: none
 };
 
 class CompletionQueue {

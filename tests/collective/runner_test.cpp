@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "base/error.hpp"
 #include "random_network.hpp"
 #include "reference.hpp"
@@ -358,6 +360,81 @@ TEST_F(RunnerErrors, TransportFailureIsStickyAndNothingFollows) {
   runner_->on_arrival(1, Immediate{0, 0, 0}.pack());
   runner_->flush_credit();
   EXPECT_EQ(actions_.immediates.size(), writes);
+}
+
+/// Messages that the runner reads in the sender's memory.
+class RunnerInPlace : public RunnerErrors {
+ protected:
+  RunnerInPlace() : message_(kSlotHeaderBytes + 64) {
+    RunnerConfig in_place = config();
+    in_place.messages_in_place = 2;
+    runner_ = std::make_unique<Runner>(in_place, aligned(), 0, actions_);
+    runner_->reserve(program_);
+    store(signature_of(program_.shape, program_.algorithm, in_place.communicator, 0, 16), message_.data());
+    for (std::size_t i = 0; i < 16; ++i) {
+      const float theirs = static_cast<float>(i), ours = 1;
+      std::memcpy(message_.data() + kSlotHeaderBytes + i * 4, &theirs, 4);
+      std::memcpy(input_.data() + i * 4, &ours, 4);
+    }
+  }
+  void arrive(std::uint32_t sequence, std::uint64_t offset, std::uint64_t bytes) {
+    runner_->on_arrival(1, Immediate{sequence, 0, 0}.pack(), {message_.data(), offset, bytes});
+  }
+  void expect_broken(const char* why) {
+    EXPECT_EQ(to_string(runner_->error()), std::string{"rank 1 broke the protocol: "} + why);
+    EXPECT_EQ(output_, std::vector<std::byte>(64)) << "user memory was written";
+  }
+
+  std::vector<std::byte> message_;
+};
+
+TEST_F(RunnerInPlace, TheSumIsOfWhatLiesThere) {
+  begin();
+  arrive(0, 0, message_.size());
+  EXPECT_FALSE(runner_->error()) << to_string(runner_->error());
+  EXPECT_EQ(runner_->completed(), 1U);
+  for (std::size_t i = 0; i < 16; ++i) {
+    float sum = 0;
+    std::memcpy(&sum, output_.data() + i * 4, 4);
+    EXPECT_EQ(sum, static_cast<float>(i + 1));
+  }
+}
+
+TEST_F(RunnerInPlace, AMessageThatIsEarlyIsFoundThere) {
+  arrive(0, 0, message_.size());
+  begin();
+  EXPECT_EQ(runner_->completed(), 1U);
+}
+
+TEST_F(RunnerInPlace, FewerBytesThanThePlanHas) {
+  begin();
+  arrive(0, 0, message_.size() - 4);
+  expect_broken("its message has other bytes than the plan");
+}
+
+TEST_F(RunnerInPlace, WithoutSignature) {
+  begin();
+  arrive(0, kSlotHeaderBytes, 64);
+  expect_broken("its message has no signature");
+}
+
+TEST_F(RunnerInPlace, ForAnotherSlot) {
+  begin();
+  arrive(0, config().slot_bytes, message_.size());
+  expect_broken("its message is for another slot");
+}
+
+TEST_F(RunnerInPlace, OverTheEndOfItsSlot) {
+  begin();
+  arrive(0, 64, config().slot_bytes);
+  expect_broken("its message is for another slot");
+}
+
+TEST_F(RunnerInPlace, MoreMessagesThanAnyPlanHas) {
+  for (std::uint8_t message = 0; message < 3; ++message) {
+    runner_->on_arrival(1, Immediate{0, 0, message}.pack(), {message_.data(), 0, 64});
+  }
+  expect_broken("it sent more messages than any plan has");
 }
 
 TEST_F(RunnerErrors, NamesWhomItWaitsFor) {

@@ -52,7 +52,11 @@ class Versus(EndToEnd):
                     self.assertGreaterEqual(count["port_xmit_packets"], row["operations"] * row["ranks"])
                 if wire != "memory":
                     self.assertGreaterEqual(count["lo_bytes"], counters.least_bytes(row["ranks"], row["bytes"], row["operations"]))
+                if row["way"] == "mapped memory":
+                    self.assertIn("mapped memory", row["path"])
+                    self.assertLess(count["local_rx_pulled_bytes"] + count["local_rx_inline_bytes"], row["bytes"])
                 if row["way"] == "same-host link":
+                    self.assertNotIn("mapped memory", row["path"])
                     self.assertIn("same-host link", row["path"])
                     self.assertGreaterEqual(count["messages_sent"], row["operations"] * row["ranks"])
 
@@ -92,6 +96,14 @@ class PathProof(unittest.TestCase):
         self.assertIsNone(self.problem("tcp", {"lo_bytes": 130 << 20, "tcp_segments_sent": 5}))
         self.assertIn("no TCP segment", self.problem("tcp", {"lo_bytes": 130 << 20, "tcp_segments_sent": 0}))
         self.assertIn("no datagram", self.problem("udp", {"lo_bytes": 130 << 20, "udp_datagrams_sent": 0}))
+
+    def test_bytes_through_the_hca_that_should_stay_in_mapped_memory(self):
+        def problem(size, pulled):
+            return counters.problem(ways.WAYS["mapped memory"], 2, size, 64, {}, {"local_rx_pulled_bytes": pulled})
+
+        self.assertIsNone(problem(1 << 20, 1000))
+        self.assertIn("through the HCA", problem(1 << 20, 100 << 20))
+        self.assertIsNone(problem(4 << 20, 400 << 20))
 
     def test_devices_and_links_that_sent_nothing(self):
         self.assertIn("sent 3 packets", self.problem("udp", {}, {"port_xmit_packets": 3}))

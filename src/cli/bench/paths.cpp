@@ -140,6 +140,8 @@ std::unique_ptr<BenchPath> make_comm_path(const std::string& name, bootstrap::Gr
   static std::uint16_t made = 0;
   comm::CommOptions comm = options.comm;
   comm.communicator_number = made++;
+  if (name == "local") comm.path = comm::PathChoice::kDevice;
+  if (name == "mapped") comm.path = comm::PathChoice::kMapped;
   if (name == "roce") comm.path = comm::PathChoice::kPackets;
   if (name == "tcp") {
     comm.link_factory = [address = tcp_address(comm)](bootstrap::Group& g, const comm::LinkSetup& setup) {
@@ -152,10 +154,11 @@ std::unique_ptr<BenchPath> make_comm_path(const std::string& name, bootstrap::Gr
 }  // namespace
 
 std::unique_ptr<BenchPath> make_path(const std::string& name, bootstrap::Group& group, const PathOptions& options) {
-  if (name == "local" || name == "roce" || name == "rdma" || name == "tcp") return make_comm_path(name, group, options);
+  const auto by_communicator = {"mapped", "local", "roce", "rdma", "tcp"};
+  if (std::ranges::find(by_communicator, name) != by_communicator.end()) return make_comm_path(name, group, options);
   if (name == "udp-floor") return std::make_unique<UdpFloorPath>(group, options);
   if (name == "tcp-bare") return std::make_unique<BareTcpPath>(group, options);
-  throw Error{"path '" + name + "'", "no such path", "Use local, roce, tcp, udp-floor or tcp-bare"};
+  throw Error{"path '" + name + "'", "no such path", "Use mapped, local, roce, tcp, udp-floor or tcp-bare"};
 }
 
 std::vector<std::string> default_paths() { return {"local", "roce", "tcp", "udp-floor"}; }

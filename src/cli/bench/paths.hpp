@@ -55,8 +55,8 @@ struct PathOptions {
   comm::CommOptions comm;
 };
 
-/// "local", "roce" (and "rdma" on a NIC), "tcp", "udp-floor", "tcp-bare". Collective over `group`. @throws Error,
-/// unknown names included.
+/// "mapped" (ranks of one host), "local", "roce" (and "rdma" on a NIC), "tcp", "udp-floor", "tcp-bare". Collective over
+/// `group`. @throws Error, unknown names included.
 [[nodiscard]] std::unique_ptr<BenchPath> make_path(const std::string& name, bootstrap::Group& group,
                                                    const PathOptions& options);
 

@@ -99,7 +99,9 @@ void SessionFlags::add_to(Command& command) {
   command.option("--gid-index", gid_index, "GID table index (default: the routable RoCE v2 entry)").non_negative();
   command.option("--dtype", dtype, "element type: fp16, bf16, fp32").shows_default();
   command.option("--algorithm", algorithm, "auto, one-shot, two-shot").shows_default();
-  command.option("--paths", paths, "paths to compare: local,roce,tcp,udp-floor (default: all)").separated_by(',');
+  command
+      .option("--paths", paths, "paths to compare: local,roce,tcp,udp-floor (default: all of these), mapped,tcp-bare")
+      .separated_by(',');
   command.option("--timeout", timeout_s, "seconds to wait for the other ranks").positive();
   command.option("--pcap", pcap, "write rank 0's RoCEv2 packets to this capture file");
   command.option("--json", json, "write the results to this file");

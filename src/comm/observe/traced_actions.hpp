@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "base/stream_copy.hpp"
 #include "collective/runner.hpp"
 #include "comm/observe/trace_recorder.hpp"
 
@@ -13,6 +14,10 @@ class TracedActions : public collective::HostActions {
   void copy(const std::byte* from, std::byte* to, std::size_t bytes) noexcept override {
     if (trace_ != nullptr) trace_->begin_work();
     HostActions::copy(from, to, bytes);
+  }
+  void copy_past_caches(const std::byte* from, std::byte* to, std::size_t bytes) noexcept {
+    if (trace_ != nullptr) trace_->begin_work();
+    stream_copy(to, from, bytes);
   }
   void reduce(const collective::Reduction& what, std::span<const std::byte* const> operands, std::byte* output,
               std::byte* second_output, std::size_t bytes) noexcept override {

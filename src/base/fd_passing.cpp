@@ -1,4 +1,4 @@
-#include "cuda/fd_passing.hpp"
+#include "base/fd_passing.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -17,18 +17,18 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 
-namespace tensorwire::cuda {
+namespace tensorwire {
 
 namespace {
 
-constexpr int kBacklog = 64;
+constexpr int kBacklog = 256;
 constexpr std::size_t kLabelBytes = 12;  // token, sender
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
-    throw Error("pass GPU memory between processes", "the path " + path + " is too long for a socket",
+    throw Error("pass memory between processes", "the path " + path + " is too long for a socket",
                 "Set TMPDIR to a shorter one");
   }
   std::ranges::copy(path, address.sun_path);
@@ -39,7 +39,7 @@ const sockaddr* generic(const sockaddr_un& address) { return reinterpret_cast<co
 
 UniqueFd new_socket() {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd) throw system_error("open a socket to pass GPU memory between processes", errno);
+  if (!fd) throw system_error("open a socket to pass memory between processes", errno);
   return fd;
 }
 
@@ -79,7 +79,7 @@ FdInbox::FdInbox() {
   const sockaddr_un address = address_of(path_);
   listener_ = new_socket();
   if (::bind(listener_.get(), generic(address), sizeof address) != 0) {
-    throw system_error("bind " + path_ + " to pass GPU memory between processes", errno,
+    throw system_error("bind " + path_ + " to pass memory between processes", errno,
                        "Set TMPDIR to a folder that all ranks of this host can write to");
   }
   if (::chmod(path_.c_str(), 0600) != 0 || ::listen(listener_.get(), kBacklog) != 0) {
@@ -105,14 +105,14 @@ FdInbox::Delivery FdInbox::receive(std::uint64_t token, Ps deadline) {
     if (got != kLabelBytes || load_be64(message.label.data()) != token) continue;
     return {load_be32(message.label.data() + 8), std::move(owned)};
   }
-  throw Error("receive GPU memory of other ranks at " + path_, "not all came in time");
+  throw Error("receive memory of other ranks at " + path_, "not all came in time");
 }
 
 void deliver_fd(const std::string& path, std::uint64_t token, std::uint32_t sender, int fd) {
   const sockaddr_un address = address_of(path);
   const UniqueFd connection = new_socket();
   if (::connect(connection.get(), generic(address), sizeof address) != 0) {
-    throw system_error("reach " + path + " to pass GPU memory to another rank", errno,
+    throw system_error("reach " + path + " to pass memory to another rank", errno,
                        "Ranks of one host must share a folder ($TMPDIR, else /tmp) and a user");
   }
   Datagram message;
@@ -124,8 +124,8 @@ void deliver_fd(const std::string& path, std::uint64_t token, std::uint32_t send
   control->cmsg_len = CMSG_LEN(sizeof fd);
   std::memcpy(CMSG_DATA(control), &fd, sizeof fd);
   if (::sendmsg(connection.get(), &message.header, MSG_NOSIGNAL) != static_cast<ssize_t>(kLabelBytes)) {
-    throw system_error("pass GPU memory to another rank at " + path, errno);
+    throw system_error("pass memory to another rank at " + path, errno);
   }
 }
 
-}  // namespace tensorwire::cuda
+}  // namespace tensorwire

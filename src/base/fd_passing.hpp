@@ -1,5 +1,5 @@
 // File descriptors handed from process to process of one host and user, over a socket with a path: abstract names would
-// belong to a network namespace, and containers that share a host's GPUs need not share that. No CUDA here.
+// belong to a network namespace, and containers that share a host's memory or GPUs need not share that.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "base/time.hpp"
 #include "base/unique_fd.hpp"
 
-namespace tensorwire::cuda {
+namespace tensorwire {
 
 /// Where a rank receives the descriptors of the others. Owns the socket and its path, which is gone with it.
 class FdInbox {
@@ -38,4 +38,4 @@ class FdInbox {
 /// @throws Error: the path is not reachable from here (another mount namespace, another user)
 void deliver_fd(const std::string& path, std::uint64_t token, std::uint32_t sender, int fd);
 
-}  // namespace tensorwire::cuda
+}  // namespace tensorwire

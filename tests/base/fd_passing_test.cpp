@@ -1,5 +1,5 @@
 // Descriptors from inbox to inbox, within one process: what arrives, from whom, and what is refused.
-#include "cuda/fd_passing.hpp"
+#include "base/fd_passing.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 
-namespace tensorwire::cuda {
+namespace tensorwire {
 namespace {
 
 constexpr std::uint64_t kToken = 0x1234567890abcdef;
@@ -77,4 +77,4 @@ TEST(FdPassing, ThePathIsTheOwnersAndGoesWithIt) {
 }
 
 }  // namespace
-}  // namespace tensorwire::cuda
+}  // namespace tensorwire
