@@ -21,8 +21,8 @@ class Published {
     std::memcpy(words.data(), &value, sizeof value);
     const std::uint64_t turn = turn_.load(std::memory_order_relaxed);
     turn_.store(turn + 1, std::memory_order_relaxed);  // odd: in the making
-    std::atomic_thread_fence(std::memory_order_release);
-    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+    // Whoever sees one of these words sees the odd turn, too. (No fences: ThreadSanitizer knows none.)
+    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
     turn_.store(turn + 2, std::memory_order_release);
   }
 
@@ -31,8 +31,7 @@ class Published {
     const std::uint64_t turn = turn_.load(std::memory_order_acquire);
     if (turn == 0 || turn % 2 != 0) return std::nullopt;
     std::array<std::uint64_t, kWords> words{};
-    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
     if (turn_.load(std::memory_order_relaxed) != turn) return std::nullopt;
     Value value;
     std::memcpy(static_cast<void*>(&value), words.data(), sizeof value);
