@@ -43,7 +43,8 @@ bool peermem_loaded() {
 std::optional<std::uint64_t> bar1_bytes(int domain, int bus, int device) {
   std::ifstream file{fmt::format("/sys/bus/pci/devices/{:04x}:{:02x}:{:02x}.0/resource", domain, bus, device)};
   std::string line;
-  if (!std::getline(file, line) || !std::getline(file, line)) return std::nullopt;
+  std::getline(file, line);
+  if (!std::getline(file, line)) return std::nullopt;
   std::uint64_t first = 0, last = 0;
   if (std::sscanf(line.c_str(), "%" SCNx64 " %" SCNx64, &first, &last) != 2 || last <= first) return std::nullopt;
   return last - first + 1;
