@@ -46,6 +46,18 @@ void await(const std::uint64_t& word, std::uint64_t value) {
   }
 }
 
+/// Answers a GPU that says 1, 2, 3 and waits for each to come back, and times all but the first.
+void answer_all(Table& table, Times& times) {
+  await(table.to_host, 1);
+  for (std::uint64_t round = 1; round < kRounds; ++round) {
+    const Ps began = monotonic_now();
+    __atomic_store_n(&table.to_gpu, round, __ATOMIC_RELEASE);
+    await(table.to_host, round + 1);
+    times.all.push_back(since_us(began));
+  }
+  __atomic_store_n(&table.to_gpu, kRounds, __ATOMIC_RELEASE);
+}
+
 /// The host's view of a spinning kernel.
 class Spinning {
  public:
@@ -55,14 +67,7 @@ class Spinning {
     table_.to_gpu = table_.to_host = 0;
     cuda::check(static_cast<cudaError_t>(launch_ping(reinterpret_cast<Table*>(memory_.on_gpu()), kRounds, stream)),
                 "launch a kernel");
-    await(table_.to_host, 1);
-    for (std::uint64_t round = 1; round < kRounds; ++round) {
-      const Ps began = monotonic_now();
-      __atomic_store_n(&table_.to_gpu, round, __ATOMIC_RELEASE);
-      await(table_.to_host, round + 1);
-      times.all.push_back(since_us(began));
-    }
-    __atomic_store_n(&table_.to_gpu, kRounds, __ATOMIC_RELEASE);
+    answer_all(table_, times);
     cuda::check(cudaStreamSynchronize(stream), "wait for a kernel");
   }
 
@@ -120,14 +125,7 @@ class Waiting {
       cuda::check(write_(stream, at + offsetof(Table, to_host), round, CU_STREAM_WRITE_VALUE_DEFAULT), "write a word");
       cuda::check(wait_(stream, at + offsetof(Table, to_gpu), round, CU_STREAM_WAIT_VALUE_EQ), "wait for a word");
     }
-    await(table_.to_host, 1);
-    for (std::uint64_t round = 1; round < kRounds; ++round) {
-      const Ps began = monotonic_now();
-      __atomic_store_n(&table_.to_gpu, round, __ATOMIC_RELEASE);
-      await(table_.to_host, round + 1);
-      times.all.push_back(since_us(began));
-    }
-    __atomic_store_n(&table_.to_gpu, kRounds, __ATOMIC_RELEASE);
+    answer_all(table_, times);
     cuda::check(cudaStreamSynchronize(stream), "wait for a stream");
   }
 
