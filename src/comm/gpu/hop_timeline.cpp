@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/json_text.hpp"
+#include "comm/observe/trace_lines.hpp"
 
 namespace tensorwire::comm {
 
@@ -21,10 +22,9 @@ std::int64_t apart(std::uint64_t later, std::uint64_t earlier) noexcept {
 }
 
 /// The events of one rail as lines.
-class HopLines {
+class HopLines : public TraceLines {
  public:
-  HopLines(const Identity& who, std::uint32_t rail, const ClockOffset& offset) : who_(who), offset_(offset) {
-    metadata("process_name", 0, fmt::format("rank {} of {} on {}", who.rank, who.ranks, who.host));
+  HopLines(const Identity& who, std::uint32_t rail, const ClockOffset& offset) : TraceLines(who), offset_(offset) {
     metadata("thread_name", kKernel, fmt::format("GPU: kernels of rail {}", rail));
     metadata("thread_name", kAcross, fmt::format("across PCIe, rail {}", rail));
     metadata("thread_name", kProxy, fmt::format("proxy and HCA, rail {}", rail));
@@ -38,20 +38,9 @@ class HopLines {
     slice(hops, kKernel, "takes the results", on_host(hops.released_ns), on_host(hops.taken_ns));
   }
 
-  [[nodiscard]] std::string take() && { return std::move(text_); }
-
  private:
   [[nodiscard]] std::uint64_t on_host(std::uint64_t gpu_ns) const noexcept {
     return gpu_ns + static_cast<std::uint64_t>(offset_.ns);
-  }
-  void line(const std::string& fields) {
-    text_ += text_.empty() ? "{" : ",\n{";
-    text_ += fields;
-    text_ += '}';
-  }
-  void metadata(std::string_view what, int track, const std::string& name) {
-    line(fmt::format(R"("ph":"M","pid":{},"tid":{},"name":"{}","args":{{"name":{}}})", who_.rank, track, what,
-                     json_quoted(name)));
   }
   /// What took less than the clocks are known to may seem to end before it begins.
   void slice(const Hops& hops, int track, std::string_view name, std::uint64_t begun, std::uint64_t ended) {
@@ -62,9 +51,7 @@ class HopLines {
                      hops.bytes));
   }
 
-  const Identity& who_;
   ClockOffset offset_;
-  std::string text_;
 };
 
 double realtime_of_origin_us() {

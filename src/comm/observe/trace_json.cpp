@@ -8,6 +8,7 @@
 #include "base/clock.hpp"
 #include "base/json_text.hpp"
 #include "base/units.hpp"
+#include "comm/observe/trace_lines.hpp"
 
 namespace tensorwire::comm {
 
@@ -22,10 +23,9 @@ double realtime_us() {
 }
 
 /// The events of one rank as lines.
-class Lines {
+class Lines : public TraceLines {
  public:
-  explicit Lines(const Identity& who) : who_(who) {
-    metadata("process_name", 0, fmt::format("rank {} of {} on {}", who.rank, who.ranks, who.host));
+  explicit Lines(const Identity& who) : TraceLines(who) {
     metadata("thread_name", kOperations, "operations");
     metadata("thread_name", kSteps, "plan steps");
     metadata("thread_name", kWrites, "work requests");
@@ -64,20 +64,7 @@ class Lines {
     }
   }
 
-  [[nodiscard]] std::string take() && { return std::move(text_); }
-
  private:
-  void line(const std::string& fields) {
-    text_ += text_.empty() ? "{" : ",\n{";
-    text_ += fields;
-    text_ += '}';
-  }
-
-  void metadata(std::string_view what, int track, const std::string& name) {
-    line(fmt::format(R"("ph":"M","pid":{},"tid":{},"name":"{}","args":{{"name":{}}})", who_.rank, track, what,
-                     json_quoted(name)));
-  }
-
   void slice(const TraceEvent& event, int track, std::string_view category, const std::string& name,
              const std::string& arguments) {
     line(fmt::format(R"("ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":"{}","name":"{}","args":{{{}}})", who_.rank,
@@ -116,9 +103,6 @@ class Lines {
                      phase, who_.rank, track, microseconds(event.begun), who_.communicator, from, to, event.number,
                      event.message));
   }
-
-  const Identity& who_;
-  std::string text_;
 };
 
 }  // namespace
